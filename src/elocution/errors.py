@@ -1,0 +1,86 @@
+"""Every error that elocution raises on purpose, so that a caller can catch a kind and not a message.
+
+ElocutionError
+├── ConfigError (ValueError)      a config file, key or value cannot be used
+├── DataError (ValueError)        a prompt file, row or text cannot be used
+├── CodecError                    codes or a codec checkpoint cannot be decoded or loaded
+├── EngineError                   rollouts could not be generated
+│   └── RatioMismatch             sampling and training log-probs disagree where they must not
+├── RewardError                   scores could not be had
+│   └── RewardUnavailable         a scorer is down: not the policy's fault, never a number
+├── CheckpointError               a checkpoint is missing, truncated, or of another run
+├── RunDirectoryError             a run directory is in use, not writable, or full
+├── NonFiniteError                a loss or gradient is not finite; nothing was updated
+└── MissingDependency             an optional package is absent; names the extra that brings it
+"""
+
+__all__ = [
+    "CheckpointError",
+    "CodecError",
+    "ConfigError",
+    "DataError",
+    "ElocutionError",
+    "EngineError",
+    "MissingDependency",
+    "NonFiniteError",
+    "RatioMismatch",
+    "RewardError",
+    "RewardUnavailable",
+    "RunDirectoryError",
+]
+
+
+class ElocutionError(Exception):
+    """Base of all errors raised on purpose; its message is fit to print to a user."""
+
+
+class ConfigError(ElocutionError, ValueError):
+    """A config file, key or value cannot be used."""
+
+
+class DataError(ElocutionError, ValueError):
+    """A prompt file, row or text cannot be used."""
+
+
+class CodecError(ElocutionError):
+    """Codes or a codec checkpoint cannot be decoded or loaded."""
+
+
+class EngineError(ElocutionError):
+    """Rollouts could not be generated."""
+
+
+class RatioMismatch(EngineError):
+    """Sampling and training log-probs disagree although the weights are the same."""
+
+
+class RewardError(ElocutionError):
+    """Scores could not be had."""
+
+
+class RewardUnavailable(RewardError):
+    """A scorer is down: not the policy's fault, and never a number."""
+
+
+class CheckpointError(ElocutionError):
+    """A checkpoint is missing, truncated, or belongs to another run."""
+
+
+class RunDirectoryError(ElocutionError):
+    """A run directory is in use, not writable, or full."""
+
+
+class NonFiniteError(ElocutionError):
+    """A loss or gradient is not finite; nothing was updated."""
+
+
+class MissingDependency(ElocutionError):
+    """An optional package is absent.
+
+    `MissingDependency.naming(package, extra)` builds the usual message.
+    """
+
+    @classmethod
+    def naming(cls, package: str, extra: str) -> "MissingDependency":
+        """The error for `package`, which the optional dependency set `extra` installs."""
+        return cls(f"the package {package!r} is not installed; run: pip install 'elocution[{extra}]'")

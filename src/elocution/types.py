@@ -1,0 +1,117 @@
+"""The values that pass between the parts of the loop; frozen, and free of torch.
+
+Text becomes an `Utterance`; a policy answers it with `Completion`s; a codec turns each into audio, which
+makes a `Rollout`; rewards add `Score`s; the rollouts of one utterance are a `RolloutGroup`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Audio", "Completion", "FinishReason", "Outcome", "Rollout", "RolloutGroup", "Score", "Utterance"]
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code."""
+
+    id: str
+    text: str
+    language: str = "en"
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """Mono samples in [-1, 1] at `sample_rate` Hz. Shapes: `samples` [S], float32."""
+
+    samples: NDArray[np.float32]
+    sample_rate: int
+
+    @property
+    def duration_s(self) -> float:
+        return len(self.samples) / self.sample_rate
+
+
+class FinishReason(StrEnum):
+    """Why a completion ended: a stop id was drawn, or the token budget ran out."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Token ids that a policy drew for one prompt.
+
+    Shapes: `ids` [T, C] int64, the stop id included where one was drawn; `rollout_logprobs` [T, C] float32,
+    nats, under the distribution that was sampled (restricted to legal ids, temperature applied).
+    `policy_version` counts the optimiser steps that the sampling weights have had.
+    """
+
+    ids: NDArray[np.int64]
+    rollout_logprobs: NDArray[np.float32]
+    finish_reason: FinishReason
+    policy_version: int
+
+
+class Outcome(StrEnum):
+    """What a completion turned out to be, before any reward looks at it.
+
+    Only `SPEECH` is scored by listening. The others are the policy's fault and take the lowest reward.
+    """
+
+    SPEECH = "speech"
+    EMPTY = "empty"
+    SILENT = "silent"
+    RUNAWAY = "runaway"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One reward's verdict: a value, or the reason why there is none.
+
+    `value` is None when the scorer failed (never the policy's fault); `error` then says why. `raw` keeps the
+    measures behind the value (`wer`, `nll`), `transcript` what was heard, where something was.
+    """
+
+    value: float | None
+    raw: Mapping[str, float] = field(default_factory=dict)
+    transcript: str | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) != (self.error is not None):
+            raise ValueError(f"a score has either a value or an error, got {self.value} and {self.error!r}")
+        if self.value is not None and not np.isfinite(self.value):
+            raise ValueError(f"a score must be finite, got {self.value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One completion of `utterance` with what it sounds like.
+
+    Shapes: `codes` [F, Q] int64. `audio` is None where `outcome` is EMPTY.
+    """
+
+    utterance: Utterance
+    completion: Completion
+    codes: NDArray[np.int64]
+    audio: Audio | None
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutGroup:
+    """The scored completions of one utterance; `scores[i]` belongs to `rollouts[i]`."""
+
+    utterance: Utterance
+    prompt_ids: NDArray[np.int64]
+    rollouts: tuple[Rollout, ...]
+    scores: tuple[Score, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.rollouts) != len(self.scores):
+            raise ValueError(f"{len(self.rollouts)} rollouts but {len(self.scores)} scores")
