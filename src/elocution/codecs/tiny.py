@@ -70,3 +70,101 @@ def log_mel_blocks(samples: Tensor, settings: MelSettings) -> Tensor:
     )
     mel = torch.log((spectrum.abs().T[: len(padded) // settings.hop] @ filters).clamp_min(1e-5))
     return mel.reshape(-1, settings.frames_per_code * settings.num_bands)
+
+
+class TinyCodec:
+    """Codec of the tiny checkpoints; a folder with `codec.json` (settings) and `codec.safetensors` (`centroids`).
+
+    Shapes: `centroids` [K, frames_per_code * num_bands], natural-log mel magnitudes.
+    """
+
+    num_codebooks = 1
+
+    def __init__(self, centroids: Tensor, settings: MelSettings) -> None:
+        expected = settings.frames_per_code * settings.num_bands
+        if centroids.ndim != 2 or centroids.shape[1] != expected:
+            raise CodecError(f"centroids have shape {tuple(centroids.shape)}, expected [K, {expected}]")
+        self.settings = settings
+        self.centroids = centroids.float()
+        self._magnitudes = _linear_magnitudes(self.centroids, settings)
+
+    @property
+    def sample_rate(self) -> int:
+        return self.settings.sample_rate
+
+    @property
+    def frame_rate(self) -> float:
+        return self.settings.sample_rate / self.settings.code_samples
+
+    @property
+    def codebook_size(self) -> int:
+        return len(self.centroids)
+
+    @classmethod
+    def from_pretrained(cls, path: Path) -> "TinyCodec":
+        """Loads a codec folder.
+
+        Raises: CodecError if a file is missing, truncated or does not fit the settings.
+        """
+        try:
+            settings = MelSettings(**json.loads((path / "codec.json").read_text()))
+            centroids = load_file(path / "codec.safetensors")["centroids"]
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise CodecError(f"cannot load a tiny codec from {path}: {error}") from error
+        return cls(centroids, settings)
+
+    def save_pretrained(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "codec.json").write_text(json.dumps(self.settings.__dict__, indent=2) + "\n")
+        save_file({"centroids": self.centroids.half()}, path / "codec.safetensors")
+
+    def encode(self, audio: Audio) -> NDArray[np.int64]:
+        samples = audio.samples
+        if audio.sample_rate != self.sample_rate:
+            samples = resample_poly(samples, self.sample_rate, audio.sample_rate)
+        if len(samples) == 0:
+            raise CodecError("cannot encode a clip without samples")
+        blocks = log_mel_blocks(torch.from_numpy(np.ascontiguousarray(samples, dtype=np.float32)), self.settings)
+        return torch.cdist(blocks, self.centroids).argmin(dim=1).numpy()[:, None]
+
+    def decode(self, codes: Sequence[NDArray[np.int64]]) -> list[Audio]:
+        for index, clip in enumerate(codes):
+            if clip.ndim != 2 or clip.shape[1] != 1 or len(clip) == 0:
+                raise CodecError(f"codes of clip {index} have shape {clip.shape}, expected [F >= 1, 1]")
+            if clip.min() < 0 or clip.max() >= self.codebook_size:
+                raise CodecError(
+                    f"codes of clip {index} span {clip.min()}…{clip.max()}, the codebook has 0…{self.codebook_size - 1}"
+                )
+        waves = [_recover_phase(self._magnitudes[clip[:, 0]].flatten(0, 1), self.settings) for clip in codes]
+        return [Audio(wave.numpy(), self.sample_rate) for wave in waves]
+
+
+def _linear_magnitudes(centroids: Tensor, settings: MelSettings) -> Tensor:
+    """Linear-frequency magnitudes of each code. Shapes: [K, frames * bands] -> [K, frames, bins]."""
+    _, inverse, _ = _filters(settings)
+    mel = centroids.exp().unflatten(1, (settings.frames_per_code, settings.num_bands))
+    return (mel @ inverse).clamp_min(0.0)
+
+
+def _recover_phase(magnitudes: Tensor, settings: MelSettings) -> Tensor:
+    """Waveform whose spectrogram is close to `magnitudes`. Shapes: [frames, bins] -> [frames * hop].
+
+    Starts from zero phase advanced at each bin's centre frequency, so the result is the same in every call.
+    Source: fast Griffin-Lim, Perraudin et al. 2013, algorithm 1.
+    """
+    _, _, window = _filters(settings)
+    frames, bins = magnitudes.shape
+    length = frames * settings.hop
+    target = torch.nn.functional.pad(magnitudes.T, (0, 1))  # the centred transform has one frame more
+    advance = 2 * torch.pi * settings.hop / settings.window
+    phase = advance * torch.arange(bins)[:, None] * torch.arange(frames + 1)[None, :]
+    transform = (settings.window, settings.hop)
+    angles = torch.polar(torch.ones_like(phase), phase)
+    previous = torch.zeros_like(angles)
+    for _ in range(settings.iterations):
+        wave = torch.istft(target * angles, *transform, window=window, length=length)
+        rebuilt = torch.stft(wave, *transform, window=window, pad_mode="constant", return_complex=True)
+        angles = rebuilt + settings.momentum * (rebuilt - previous)
+        angles = angles / angles.abs().clamp_min(1e-9)
+        previous = rebuilt
+    return torch.istft(target * angles, *transform, window=window, length=length)

@@ -10,20 +10,20 @@ from collections.abc import Callable
 __all__ = ["WORDS", "draw_sentences", "split_sentences"]
 
 ADJECTIVES = (
-    "green black white small young quiet beautiful wonderful little famous different yellow simple public "
-    "strange dangerous important terrible private national serious nervous perfect foreign"
+    "green black white small young quiet beautiful wonderful little famous different simple public strange "
+    "dangerous important terrible national serious nervous perfect criminal delicious electric musical natural "
+    "political popular possible romantic special successful"
 ).split()
 NOUNS = (
-    "man house river mountain table doctor teacher farmer children money water coffee apple "
-    "morning evening summer winter station kitchen flower picture story village forest family "
-    "brother sister father mother market hospital company captain soldier number question answer city "
-    "country paper office school church president ocean animal dinner professor lawyer castle valley museum "
-    "library problem newspaper building computer telephone hotel minister university factory theater "
-    "daughter husband lady"
+    "man house river mountain table doctor teacher children money coffee apple morning winter station kitchen "
+    "flower picture story village forest family brother sister father mother market hospital company captain "
+    "soldier question answer city country paper office school church president ocean animal dinner professor "
+    "library problem computer telephone hotel minister university factory lady director festival government "
+    "holiday industry magazine manager officer opinion people photograph secretary society sunday temple tennis"
 ).split()
 PAST_VERBS = (
-    "followed carried needed visited painted discovered finished forgot protected supported avoided "
-    "expected invited accepted"
+    "followed carried needed visited painted discovered finished forgot protected supported avoided expected "
+    "invited accepted corrected defended repeated"
 ).split()
 SUBJECTS = "mary peter george william robert she he we".split()
 PREPOSITIONS = "near behind after before without inside".split()

@@ -1,0 +1,132 @@
+"""Held-out evaluation: speak sentences that training never sees, listen with a recogniser that the reward never uses."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from elocution.audio import write_wav
+from elocution.errors import RewardUnavailable
+from elocution.eval.bootstrap import bootstrap_word_error_rate
+from elocution.measures.wer import WordErrors, corpus_word_error_rate, word_error_rate
+from elocution.rollout.speak import Speaker
+from elocution.text.normalize import NORMALIZER_VERSION, normalize
+from elocution.types import Audio, Outcome, Rollout, Utterance
+
+__all__ = ["Evaluation", "HeldOutEvaluator"]
+
+# Evaluation seeds have a first number that no training step has, so the two never share a draw.
+_EVALUATION_STREAM = 2**31
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One measurement of a policy. `row` is the line for `evaluations.jsonl`; `wer` is a fraction."""
+
+    wer: float
+    wer_low: float
+    wer_high: float
+    row: dict[str, Any]
+
+
+class HeldOutEvaluator:
+    """Measures WER on fixed sentences with fixed seeds; `transcribe` is the judge, one transcript or error a clip."""
+
+    def __init__(
+        self,
+        utterances: Sequence[Utterance],
+        speaker: Speaker,
+        transcribe: Callable[[Sequence[Audio]], list[str | Exception]],
+        *,
+        judge: str,
+        temperature: float,
+        seed: int,
+        bootstrap_samples: int,
+        num_probes: int,
+        run: Path,
+    ) -> None:
+        self._utterances, self._speaker, self._transcribe = utterances, speaker, transcribe
+        self._judge, self._temperature, self._seed = judge, temperature, seed
+        self._bootstrap_samples, self._num_probes, self._run = bootstrap_samples, num_probes, run
+
+    def evaluate(self, name: str, *, step: int, policy_version: int) -> Evaluation:
+        """Speaks and judges every sentence; writes the probes' audio under `audio/<name>/`.
+
+        A completion without speech counts as all words deleted. A clip that the judge failed on is left out and
+        counted.
+
+        Raises: RewardUnavailable if the judge failed on every clip.
+        """
+        started = time.perf_counter()
+        seeds = [[(_EVALUATION_STREAM, self._seed, index)] for index in range(len(self._utterances))]
+        groups, _ = self._speaker.speak(self._utterances, seeds)
+        rollouts = [group.rollouts[0] for group in groups]
+        heard = self._transcribe_speech(rollouts)
+        errors = {
+            index: word_error_rate(normalize(r.utterance.text, r.utterance.language), transcript)
+            for index, (r, transcript) in enumerate(zip(rollouts, heard, strict=True))
+            if transcript is not None
+        }
+        if not errors:
+            raise RewardUnavailable(f"the judge {self._judge} failed on all {len(rollouts)} held-out clips")
+        low, high = bootstrap_word_error_rate(
+            list(errors.values()), samples=self._bootstrap_samples, seed=self._seed
+        )
+        rates = [error.rate for error in errors.values()]
+        row = {
+            "name": name,
+            "step": step,
+            "policy_version": policy_version,
+            "judge": self._judge,
+            "temperature": self._temperature,
+            "num_sentences": len(rollouts),
+            "num_scored": len(errors),
+            "wer": corpus_word_error_rate(list(errors.values())),
+            "wer_low": low,
+            "wer_high": high,
+            "substitutions": sum(error.substitutions for error in errors.values()),
+            "deletions": sum(error.deletions for error in errors.values()),
+            "insertions": sum(error.insertions for error in errors.values()),
+            "median_wer": median(rates),
+            "share_above_half": sum(rate > 0.5 for rate in rates) / len(rates),
+            "runaway_share": sum(r.outcome is Outcome.RUNAWAY for r in rollouts) / len(rollouts),
+            "mean_duration_s": sum(r.audio.duration_s for r in rollouts if r.audio) / len(rollouts),
+            "normalizer": NORMALIZER_VERSION,
+            "duration_s": time.perf_counter() - started,
+            "probes": [
+                self._probe(name, index, rollouts[index], heard[index], errors.get(index))
+                for index in range(min(self._num_probes, len(rollouts)))
+            ],
+        }
+        return Evaluation(row["wer"], low, high, row)
+
+    def _transcribe_speech(self, rollouts: Sequence[Rollout]) -> list[str | None]:
+        """What the judge heard: empty where there is nothing to hear, None where it failed."""
+        audible = {
+            index: rollout.audio
+            for index, rollout in enumerate(rollouts)
+            if rollout.audio is not None and rollout.outcome is not Outcome.SILENT
+        }
+        transcripts = dict(zip(audible, self._transcribe(list(audible.values())), strict=True))
+        return [_text_or_none(transcripts.get(index, "")) for index in range(len(rollouts))]
+
+    def _probe(
+        self, name: str, index: int, rollout: Rollout, transcript: str | None, error: WordErrors | None
+    ) -> dict[str, Any]:
+        audio = None
+        if rollout.audio is not None:
+            audio = f"audio/{name}/{index + 1:04d}-{rollout.utterance.id}.wav"
+            write_wav(self._run / audio, rollout.audio)
+        return {
+            "utterance_id": rollout.utterance.id,
+            "text": rollout.utterance.text,
+            "transcript": transcript,
+            "wer": None if error is None else error.rate,
+            "audio": audio,
+        }
+
+
+def _text_or_none(heard: str | Exception) -> str | None:
+    return None if isinstance(heard, Exception) else normalize(heard, "en")

@@ -1,0 +1,84 @@
+"""What a model family must provide so that one loop can train it. Knows no engine, reward or optimiser."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from elocution.types import Utterance
+
+__all__ = ["IncrementalModel", "Policy", "PolicyBatch"]
+
+
+@dataclass(frozen=True)
+class PolicyBatch:
+    """Completions of a few prompts, each prompt held once.
+
+    Shapes: `prompt_ids`, `prompt_mask` [P, L], padded on the left; `row_prompt` [B] says which prompt a
+    completion answers; `completion_ids` [B, T, C], padded on the right; `completion_mask` [B, T, C].
+    Padding holds a valid id, so that an embedding can look it up.
+    """
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    row_prompt: Tensor
+    completion_ids: Tensor
+    completion_mask: Tensor
+
+
+class IncrementalModel(Protocol):
+    """A policy's weights arranged for drawing one position at a time; stale after the weights change."""
+
+    def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Tensor:
+        """Reads each prompt once and gives every row its own copy. Returns logits [B, C, K] of the first position.
+
+        `row_prompt` [B] says which prompt a row continues; at most `max_new` positions will follow.
+        """
+
+    def step(self, ids: Tensor) -> Tensor:
+        """Appends `ids` [B, C] and returns the logits [B, C, K] of the next position, over the legal ids."""
+
+    def keep(self, rows: Tensor) -> None:
+        """Drops all rows but `rows` [B'], an ascending index."""
+
+
+class Policy(Protocol):
+    """One model family: prompt, legal ids, log-probs, and completion ids <-> codec codes."""
+
+    model: nn.Module
+
+    @property
+    def num_channels(self) -> int:
+        """C, the number of ids drawn at each position."""
+
+    @property
+    def legal_ids(self) -> Tensor:
+        """Ids that may be drawn, ascending. Shapes: [K]."""
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Ids that end a completion."""
+
+    def check_text(self, utterance: Utterance) -> str | None:
+        """Why the text cannot be spoken by this checkpoint, or None."""
+
+    def prompt_ids(self, utterance: Utterance) -> NDArray[np.int64]:
+        """The rendered prompt. Shapes: [L]."""
+
+    def codes(self, completion_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The codec codes in a completion; ids that are no code are left out. Shapes: [T, C] -> [F, Q]."""
+
+    def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies, nats, of each completion cell over the legal ids. Shapes: [B, T, C] each.
+
+        Cells outside the mask hold 0. Gradients flow through the log-probs only.
+        """
+
+    def incremental(self) -> IncrementalModel:
+        """The current weights arranged for sampling."""
+
+    def save_pretrained(self, path: str) -> None:
+        """Writes the checkpoint in the family's released layout."""

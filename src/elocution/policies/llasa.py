@@ -1,0 +1,165 @@
+"""The LLaSA family: a Llama that reads text between understanding tags and writes one speech code at a time.
+
+Ids come from the tokenizer and are checked when a checkpoint is loaded, never assumed. Knows no codec, engine
+or reward.
+"""
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
+
+from elocution.errors import CheckpointError
+from elocution.grpo.logprobs import selected_logprobs
+from elocution.policies.base import IncrementalModel, PolicyBatch
+from elocution.policies.llama import IncrementalLlama, completion_hidden
+from elocution.types import Utterance
+
+__all__ = ["LlasaPolicy", "prompt_messages"]
+
+# The Llama 3 template writes the current date into the prompt; a run must not depend on the day it is made.
+PROMPT_DATE = "26 Jul 2024"
+STRUCTURAL_TOKENS = tuple(
+    f"<|{kind}_{edge}|>"
+    for kind in ("TEXT_GENERATION", "TEXT_UNDERSTANDING", "SPEECH_GENERATION", "SPEECH_UNDERSTANDING")
+    for edge in ("START", "END")
+)
+_CODE_TOKEN = re.compile(r"<\|s_(\d+)\|>")
+
+
+def prompt_messages(text: str) -> list[dict[str, str]]:
+    """The chat of one utterance, to be rendered as a message that continues.
+
+    Source: LLaSA model card; `reference` text of zhenye234/LLaSA_training.
+    """
+    return [
+        {
+            "role": "user",
+            "content": f"Convert the text to speech:<|TEXT_UNDERSTANDING_START|>{text}<|TEXT_UNDERSTANDING_END|>",
+        },
+        {"role": "assistant", "content": "<|SPEECH_GENERATION_START|>"},
+    ]
+
+
+class LlasaPolicy:
+    """A LLaSA checkpoint: `LlamaForCausalLM` plus the ids that its tokenizer gives to speech."""
+
+    num_channels = 1
+
+    def __init__(self, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.model: nn.Module = model
+        self.llama = model
+        self.tokenizer = tokenizer
+        self.first_code_id, self.num_codes = _code_block(tokenizer)
+        self.stop_id = _single_id(tokenizer, "<|SPEECH_GENERATION_END|>")
+        rows = model.get_output_embeddings().weight.shape[0]
+        if self.first_code_id + self.num_codes > rows:
+            raise CheckpointError(
+                f"the tokenizer's last speech id is {self.first_code_id + self.num_codes - 1}, "
+                f"but the model has {rows} output rows"
+            )
+
+    @classmethod
+    def from_pretrained(cls, path: Path, *, dtype: torch.dtype = torch.float32) -> "LlasaPolicy":
+        """Loads a checkpoint folder in the released layout; nothing is downloaded.
+
+        Raises: CheckpointError if a file is missing or truncated, a tensor is missing, or ids do not fit.
+        """
+        if not (path / "config.json").is_file():
+            raise CheckpointError(f"{path} is no checkpoint folder: it has no config.json")
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+            model, loading = LlamaForCausalLM.from_pretrained(
+                path, dtype=dtype, local_files_only=True, output_loading_info=True
+            )
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            raise CheckpointError(f"cannot load the checkpoint {path}: {error}") from error
+        wrong = {kind: sorted(map(str, keys)) for kind, keys in loading.items() if keys}
+        if wrong:
+            raise CheckpointError(f"the tensors in {path} do not fit the model: {wrong}")
+        return cls(model, tokenizer)
+
+    def save_pretrained(self, path: str) -> None:
+        self.llama.save_pretrained(path)
+        self.tokenizer.save_pretrained(path)
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        return frozenset({self.stop_id})
+
+    @cached_property
+    def legal_ids(self) -> Tensor:
+        codes = torch.arange(self.first_code_id, self.first_code_id + self.num_codes)
+        return torch.cat([torch.tensor([self.stop_id]), codes]).sort().values
+
+    def check_text(self, utterance: Utterance) -> str | None:
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None:  # a byte-level vocabulary can spell anything
+            return None
+        words = utterance.text.split()
+        missing = [word for word in words if unknown in self.tokenizer.encode(word, add_special_tokens=False)]
+        return f"words outside the checkpoint's vocabulary: {', '.join(missing)}" if missing else None
+
+    def render(self, utterance: Utterance) -> str:
+        """The prompt as text; the one renderer for rollouts, log-probs, evaluation and serving."""
+        rendered: Any = self.tokenizer.apply_chat_template(
+            prompt_messages(utterance.text), tokenize=False, continue_final_message=True, date_string=PROMPT_DATE
+        )
+        return str(rendered)
+
+    def prompt_ids(self, utterance: Utterance) -> NDArray[np.int64]:
+        return np.array(self.tokenizer.encode(self.render(utterance), add_special_tokens=False), dtype=np.int64)
+
+    def codes(self, completion_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        offsets = completion_ids[:, 0] - self.first_code_id
+        return offsets[(offsets >= 0) & (offsets < self.num_codes)][:, None]
+
+    def completion_ids(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ids of a whole completion that speaks `codes` and stops. Shapes: [F, 1] -> [F + 1, 1]."""
+        return np.concatenate([codes + self.first_code_id, [[self.stop_id]]])
+
+    def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
+        mask = batch.completion_mask[..., 0]
+        hidden = completion_hidden(self.llama, batch)[mask]
+        targets = torch.searchsorted(self.legal_ids, batch.completion_ids[..., 0][mask])
+        selected, entropy = selected_logprobs(
+            hidden, self._legal_weight(), targets, temperature=temperature, chunk_size=4096
+        )
+        zeros = torch.zeros(mask.shape, dtype=selected.dtype, device=mask.device)
+        return zeros.masked_scatter(mask, selected)[..., None], zeros.masked_scatter(mask, entropy)[..., None]
+
+    def incremental(self) -> IncrementalModel:
+        return IncrementalLlama(self.llama, self._legal_weight())
+
+    def _legal_weight(self) -> Tensor:
+        weight = self.llama.get_output_embeddings().weight
+        return weight[self.legal_ids.to(weight.device)]
+
+
+def _single_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
+    ids = tokenizer.encode(token, add_special_tokens=False)
+    if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+        raise CheckpointError(f"the tokenizer does not know {token} as one token, it gives {ids}")
+    return int(ids[0])
+
+
+def _code_block(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
+    """First id and length of the contiguous block `<|s_0|>` … `<|s_{N-1}|>`."""
+    found = {int(match[1]): id for token, id in tokenizer.get_vocab().items() if (match := _CODE_TOKEN.fullmatch(token))}
+    if not found or sorted(found) != list(range(len(found))):
+        raise CheckpointError(f"the tokenizer has {len(found)} speech tokens, expected <|s_0|> … without a gap")
+    first = found[0]
+    broken = next((code for code, id in found.items() if id != first + code), None)
+    if broken is not None:
+        raise CheckpointError(f"<|s_{broken}|> has id {found[broken]}, expected {first + broken} (offset {first})")
+    structural = [_single_id(tokenizer, token) for token in STRUCTURAL_TOKENS]
+    if structural != list(range(first - len(structural), first)):
+        raise CheckpointError(f"the structural tokens have ids {structural}, expected the {len(structural)} before {first}")
+    return first, len(found)

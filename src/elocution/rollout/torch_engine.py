@@ -1,0 +1,117 @@
+"""In-process rollouts: each prompt read once, finished rows dropped, exact sampling log-probs.
+
+A draw is one uniform number per position, taken from a generator of the completion's own seed and sent through
+the inverse of the cumulative distribution; so a completion is the same in any batch.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elocution.errors import EngineError
+from elocution.policies.base import IncrementalModel, Policy
+from elocution.rollout.base import RolloutRequest
+from elocution.types import Completion, FinishReason
+
+__all__ = ["TorchEngine"]
+
+_COMPACT_SHARE = 0.125  # finished rows are dropped once they are this share of the batch
+
+
+class TorchEngine:
+    """Samples from `policy` at `temperature`, restricted to its legal ids, `batch_size` rows at a time."""
+
+    def __init__(self, policy: Policy, *, temperature: float, batch_size: int) -> None:
+        self._policy = policy
+        self._temperature = temperature
+        self._batch_size = batch_size
+        self._model: IncrementalModel | None = None
+        self._version = -1
+
+    def publish(self, version: int) -> None:
+        self._model = self._policy.incremental()
+        self._version = version
+
+    def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
+        rows = [(index, sibling) for index, request in enumerate(requests) for sibling in range(len(request.seeds))]
+        # Rows of like budget run together; the longest first, so that memory peaks at once.
+        rows.sort(key=lambda row: -requests[row[0]].max_new)
+        completions: dict[tuple[int, int], Completion] = {}
+        for start in range(0, len(rows), self._batch_size):
+            chunk = rows[start : start + self._batch_size]
+            for row, completion in zip(chunk, self._generate_rows(requests, chunk), strict=True):
+                completions[row] = completion
+        return [
+            [completions[index, sibling] for sibling in range(len(request.seeds))]
+            for index, request in enumerate(requests)
+        ]
+
+    @torch.inference_mode()
+    def _generate_rows(self, requests: Sequence[RolloutRequest], rows: Sequence[tuple[int, int]]) -> list[Completion]:
+        if self._model is None:
+            raise EngineError("no weights have been published to the engine")
+        prompt_of = {index: place for place, index in enumerate(dict.fromkeys(index for index, _ in rows))}
+        row_prompt = torch.tensor([prompt_of[index] for index, _ in rows])
+        budgets = torch.tensor([requests[index].max_new for index, _ in rows])
+        longest = int(budgets.max())
+        channels, legal = self._policy.num_channels, self._policy.legal_ids
+        uniforms = _uniforms([requests[index].seeds[sibling] for index, sibling in rows], longest, channels)
+        stops = torch.tensor(sorted(self._policy.stop_ids))
+        ids = torch.zeros(len(rows), longest, channels, dtype=torch.long)
+        logprobs = torch.zeros(len(rows), longest, channels)
+        lengths = budgets.clone()
+        stopped = torch.zeros(len(rows), dtype=torch.bool)
+        active = torch.arange(len(rows))  # row of the batch behind each row of the model
+        live = torch.ones(len(rows), dtype=torch.bool)  # of those, not finished yet
+        logits = self._model.prefill([requests[index].prompt_ids for index in prompt_of], row_prompt, longest)
+        for position in range(longest):
+            choice, logprob = _draw(logits, uniforms[active, position], self._temperature)
+            drawn = legal[choice]
+            ids[active[live], position] = drawn[live]
+            logprobs[active[live], position] = logprob[live].float()
+            hit = live & torch.isin(drawn[:, 0], stops)
+            stopped[active[hit]] = True
+            lengths[active[hit]] = position + 1
+            live = live & ~hit & (budgets[active] > position + 1)
+            num_live = int(live.sum())
+            if num_live == 0:
+                break
+            if num_live <= math.floor(len(active) * (1 - _COMPACT_SHARE)):
+                kept = torch.nonzero(live)[:, 0]
+                self._model.keep(kept)
+                active, drawn, live = active[kept], drawn[kept], live[kept]
+            logits = self._model.step(drawn)
+        return [
+            Completion(
+                ids=ids[row, : lengths[row]].numpy().copy(),
+                rollout_logprobs=logprobs[row, : lengths[row]].numpy().copy(),
+                finish_reason=FinishReason.STOP if stopped[row] else FinishReason.LENGTH,
+                policy_version=self._version,
+            )
+            for row in range(len(rows))
+        ]
+
+
+def _uniforms(seeds: Sequence[tuple[int, ...]], positions: int, channels: int) -> Tensor:
+    """Uniform numbers of each seed's own stream. Shapes: [B, positions, channels]."""
+    drawn = [np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).random((positions, channels)) for seed in seeds]
+    return torch.from_numpy(np.stack(drawn).astype(np.float32))
+
+
+def _draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Indices drawn from softmax(logits / temperature), and their log-probs. Shapes: [B, C, K], [B, C] -> [B, C] each.
+
+    Raises: EngineError if a probability is not finite.
+    """
+    logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
+    cumulative = logprobs.exp().cumsum(dim=-1)
+    total = cumulative[..., -1]
+    if not bool(torch.isfinite(total).all()):
+        raise EngineError("the policy's probabilities are not finite; its weights or the temperature are broken")
+    # Rounding can leave the total a little off 1; an id of probability 0 is never drawn.
+    choice = torch.searchsorted(cumulative, (uniforms * total)[..., None], right=True)
+    choice = choice.clamp_max(logits.shape[-1] - 1)
+    return choice[..., 0], logprobs.gather(-1, choice)[..., 0]

@@ -1,0 +1,189 @@
+"""Supervised training of the tiny LLaSA checkpoint on coded speech: its tokenizer, its model, the teacher loss."""
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+from torch import Tensor
+from tqdm import tqdm
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from elocution.policies.base import PolicyBatch
+from elocution.policies.llama import completion_hidden
+from elocution.policies.llasa import STRUCTURAL_TOKENS, LlasaPolicy
+from elocution.types import Utterance
+
+__all__ = ["PretrainSettings", "build_policy", "build_tokenizer", "held_out_loss", "pretrain"]
+
+logger = logging.getLogger(__name__)
+
+# Renders our messages as the Llama 3.2 template does: a system turn with two dates, then the turns.
+CHAT_TEMPLATE = (
+    "{{- bos_token }}"
+    "{%- if date_string is not defined %}{%- set date_string = '26 Jul 2024' %}{%- endif %}"
+    "{{- '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: ' "
+    "+ date_string + '\n\n<|eot_id|>' }}"
+    "{%- for message in messages %}"
+    "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim "
+    "+ '<|eot_id|>' }}"
+    "{%- endfor %}"
+)
+_TEMPLATE_WORDS = (
+    "\n\n \n cutting knowledge date : december 2023 today 26 jul 2024 system user assistant convert the text to speech"
+).split(" ")
+_BASE_TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+
+
+@dataclass(frozen=True)
+class PretrainSettings:
+    """Units: passes over the data, utterances a step, optimiser steps of warm-up."""
+
+    epochs: int = 10
+    batch_size: int = 48
+    learning_rate: float = 2e-3
+    warmup_steps: int = 100
+    weight_decay: float = 0.1
+    label_smoothing: float = 0.0
+    seed: int = 0
+
+
+def build_tokenizer(words: Sequence[str], num_codes: int) -> PreTrainedTokenizerFast:
+    """A word-level tokenizer with LLaSA's ids: text, structural tokens, then `<|s_0|>` … in one block."""
+    texts = dict.fromkeys(["<unk>", *_TEMPLATE_WORDS, *words])
+    backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(texts)}, unk_token="<unk>"))
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex("[.,!?]"), "")])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(" +"), "removed"),
+            pre_tokenizers.Split(Regex(r"\n+|\w+|[^\w\s]"), "isolated"),
+        ]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        unk_token="<unk>",
+        bos_token="<|begin_of_text|>",
+        eos_token="<|eot_id|>",
+        pad_token="<|eot_id|>",
+        additional_special_tokens=["<|start_header_id|>", "<|end_header_id|>"],
+        chat_template=CHAT_TEMPLATE,
+    )
+    speech = [*STRUCTURAL_TOKENS, *(f"<|s_{code}|>" for code in range(num_codes))]
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in speech])
+    return tokenizer
+
+
+def build_policy(tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlasaPolicy:
+    """A freshly initialised Llama of about 3 M parameters for `tokenizer`."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.convert_tokens_to_ids("<|SPEECH_GENERATION_END|>"),
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlasaPolicy(LlamaForCausalLM(config), tokenizer)
+
+
+@dataclass(frozen=True)
+class _Example:
+    """One utterance after the prefix that all prompts share. Shapes: `ids` [N]; codes start at `first_code`."""
+
+    ids: NDArray[np.int64]
+    first_code: int
+
+
+def pretrain(
+    policy: LlasaPolicy,
+    sentences: Sequence[str],
+    codes: Sequence[NDArray[np.int64]],
+    held_out: tuple[Sequence[str], Sequence[NDArray[np.int64]]],
+    settings: PretrainSettings,
+) -> None:
+    """Teaches `policy` in place to write `codes[i]` after the prompt of `sentences[i]`."""
+    prefix, examples = _prepare(policy, sentences, codes)
+    generator = torch.Generator().manual_seed(settings.seed)
+    total = settings.epochs * math.ceil(len(examples) / settings.batch_size)
+    optimizer = torch.optim.AdamW(
+        policy.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
+    )
+    warmup = settings.warmup_steps
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: min(1.0, (step + 1) / warmup) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / total))),
+    )
+    policy.model.train()
+    with tqdm(total=total, desc="pretrain", unit="step") as bar:
+        for epoch in range(settings.epochs):
+            running, steps = 0.0, 0
+            for batch in _batches(examples, settings.batch_size, generator):
+                loss = _loss(policy, prefix, batch, settings.label_smoothing)
+                optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+                optimizer.step()
+                schedule.step()
+                running, steps = running + loss.item(), steps + 1
+                bar.update()
+                bar.set_postfix(loss=f"{loss.item():.3f}")
+            logger.info(
+                "epoch %d: loss %.3f train, %.3f held out", epoch + 1, running / steps, held_out_loss(policy, *held_out)
+            )
+    policy.model.eval()
+
+
+@torch.no_grad()
+def held_out_loss(policy: LlasaPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]) -> float:
+    """Mean cross-entropy per code or stop, nats."""
+    prefix, examples = _prepare(policy, sentences, codes)
+    return float(np.mean([_loss(policy, prefix, examples[i : i + 64], 0.0).item() for i in range(0, len(examples), 64)]))
+
+
+def _prepare(
+    policy: LlasaPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]
+) -> tuple[Tensor, list[_Example]]:
+    prompts = [policy.prompt_ids(Utterance(str(i), sentence)) for i, sentence in enumerate(sentences)]
+    start = policy.tokenizer.convert_tokens_to_ids("<|TEXT_UNDERSTANDING_START|>")
+    shared = int(np.flatnonzero(prompts[0] == start)[0]) + 1  # the rendered prompts differ only after this token
+    examples = []
+    for prompt, clip in zip(prompts, codes, strict=True):
+        rest = prompt[shared:]
+        examples.append(_Example(np.concatenate([rest, policy.completion_ids(clip)[:, 0]]), len(rest)))
+    return torch.from_numpy(prompts[0][None, :shared]), examples
+
+
+def _batches(examples: Sequence[_Example], size: int, generator: torch.Generator) -> Iterator[list[_Example]]:
+    """Batches of like length in a random order."""
+    jitter = torch.rand(len(examples), generator=generator)
+    order = sorted(range(len(examples)), key=lambda i: len(examples[i].ids) + 4.0 * jitter[i].item())
+    starts = range(0, len(order), size)
+    for index in torch.randperm(len(starts), generator=generator).tolist():
+        yield [examples[i] for i in order[starts[index] : starts[index] + size]]
+
+
+def _loss(policy: LlasaPolicy, prefix: Tensor, examples: Sequence[_Example], label_smoothing: float) -> Tensor:
+    longest = max(len(example.ids) for example in examples)
+    ids = torch.zeros(len(examples), longest, 1, dtype=torch.long)
+    real = torch.zeros(len(examples), longest, 1, dtype=torch.bool)
+    taught = torch.zeros(len(examples), longest, dtype=torch.bool)
+    for row, example in enumerate(examples):
+        ids[row, : len(example.ids), 0] = torch.from_numpy(example.ids)
+        real[row, : len(example.ids)] = True
+        taught[row, example.first_code : len(example.ids)] = True
+    batch = PolicyBatch(prefix, torch.ones_like(prefix), torch.zeros(len(examples), dtype=torch.long), ids, real)
+    hidden = completion_hidden(policy.llama, batch)[taught]
+    logits = F.linear(hidden, policy.llama.get_output_embeddings().weight[policy.legal_ids])
+    targets = torch.searchsorted(policy.legal_ids, ids[..., 0][taught])
+    return F.cross_entropy(logits, targets, label_smoothing=label_smoothing)

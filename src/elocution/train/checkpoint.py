@@ -1,0 +1,139 @@
+"""Checkpoints: a folder that appears whole or not at all, and is checked before it is used.
+
+`step_N/` holds `model/` in the family's released layout, `optimizer.pt`, and `state.json` with the step, a format
+number and the digest of every file.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from elocution.errors import CheckpointError
+from elocution.policies.base import Policy
+from elocution.train.run_directory import reporting_disk_errors
+
+__all__ = ["Checkpoint", "latest_checkpoint", "load_optimizer", "point_best_at", "save_checkpoint", "verify_checkpoint"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint on disk. `step` counts finished steps, `policy_version` optimiser steps."""
+
+    path: Path
+    step: int
+    policy_version: int
+
+    @property
+    def model_path(self) -> Path:
+        return self.path / "model"
+
+
+def save_checkpoint(
+    folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, *, step: int, policy_version: int, keep: int
+) -> Checkpoint:
+    """Writes `folder/step_N` under a temporary name, renames it, then deletes all but the `keep` newest.
+
+    Raises: RunDirectoryError if the disk is full or read-only; nothing is left behind.
+    """
+    target, temporary = folder / f"step_{step}", folder / f".step_{step}.partial"
+    with reporting_disk_errors(target):
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            temporary.mkdir()
+            _write(temporary, policy, optimizer, step=step, policy_version=policy_version)
+            if target.exists():
+                shutil.rmtree(target)
+            os.replace(temporary, target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    best = (folder.parent / "best").resolve()
+    for old in _steps(folder)[:-keep]:
+        if (folder / f"step_{old}").resolve() != best:
+            shutil.rmtree(folder / f"step_{old}")
+    return Checkpoint(target, step, policy_version)
+
+
+def _write(
+    path: Path, policy: Policy, optimizer: torch.optim.Optimizer, *, step: int, policy_version: int
+) -> None:
+    try:
+        policy.save_pretrained(str(path / "model"))
+        torch.save(optimizer.state_dict(), path / "optimizer.pt")
+    except RuntimeError as error:  # torch and safetensors report a failed write in their own way
+        if shutil.disk_usage(path).free < 1 << 20:
+            raise OSError(28, "No space left on device") from error
+        raise
+    digests = {
+        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
+    state = {"format": FORMAT, "step": step, "policy_version": policy_version, "files": digests}
+    with (path / "state.json").open("w", encoding="utf-8") as stream:
+        json.dump(state, stream, indent=2)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def verify_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint at `path`, every file compared with its digest.
+
+    Raises: CheckpointError naming the file that is missing or not what was written.
+    """
+    state_path = path / "state.json"
+    try:
+        state = json.loads(state_path.read_text(encoding="utf-8"))
+        kind, files = state["format"], state["files"]
+        checkpoint = Checkpoint(path, state["step"], state["policy_version"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is no whole checkpoint: cannot read {state_path.name}: {error}") from error
+    if kind != FORMAT:
+        raise CheckpointError(f"{path} has checkpoint format {kind}, this version reads format {FORMAT}")
+    for name, digest in files.items():
+        file = path / name
+        if not file.is_file():
+            raise CheckpointError(f"the checkpoint {path} is damaged: {name} is missing")
+        if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            raise CheckpointError(
+                f"the checkpoint {path} is damaged: {name} ({file.stat().st_size} bytes) is not what was written; "
+                "delete the folder to resume from the one before"
+            )
+    return checkpoint
+
+
+def latest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint, verified, or None if there is none.
+
+    Raises: CheckpointError if the newest is damaged; an older one is never taken silently.
+    """
+    steps = _steps(folder)
+    return verify_checkpoint(folder / f"step_{steps[-1]}") if steps else None
+
+
+def load_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
+    """Restores the optimiser's state in place."""
+    optimizer.load_state_dict(torch.load(checkpoint.path / "optimizer.pt", weights_only=True))
+
+
+def point_best_at(run: Path, checkpoint: Checkpoint) -> None:
+    """Makes `run/best` a link to the checkpoint."""
+    temporary = run / ".best.partial"
+    with reporting_disk_errors(run / "best"):
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(checkpoint.path.relative_to(run))
+        os.replace(temporary, run / "best")
+
+
+def _steps(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name.removeprefix("step_")) for path in folder.glob("step_*") if path.is_dir())

@@ -1,0 +1,112 @@
+"""The run directory: who may write in it, where things lie, and files that are whole or absent."""
+
+import errno
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from elocution.errors import RunDirectoryError
+
+__all__ = ["RunDirectory", "reporting_disk_errors", "write_text_atomically"]
+
+
+@contextmanager
+def reporting_disk_errors(path: Path) -> Iterator[None]:
+    """Turns a full disk or a missing permission into a RunDirectoryError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RunDirectoryError(f"no space left on the disk of {path}; free some and use --resume") from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            raise RunDirectoryError(f"cannot write {path}: {error.strerror}; choose another --output-dir") from error
+        raise
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Replaces `path` by a file that holds `text`; a reader sees the old file or the new, never a part."""
+    with reporting_disk_errors(path):
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+class RunDirectory:
+    """A run's folder, locked for one writer. Use as a context manager.
+
+    Raises: RunDirectoryError on entry if the folder holds a run and `resume` is False, if it holds none and
+    `resume` is True, if another process writes in it, or if it cannot be written.
+    """
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.path = path
+        self._resume = resume
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        if self.path.exists() and not self.path.is_dir():
+            raise RunDirectoryError(f"{self.path} is a file; choose another --output-dir")
+        if self._resume and not self.config_path.is_file():
+            raise RunDirectoryError(f"cannot resume {self.path}: it holds no run (no {self.config_path.name})")
+        if not self._resume and self.path.is_dir() and any(self.path.iterdir()):
+            kind = "a run" if self.config_path.is_file() else "other files"
+            raise RunDirectoryError(
+                f"{self.path} already holds {kind}; continue it with --resume or choose another --output-dir"
+            )
+        with reporting_disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise RunDirectoryError(f"another process is writing the run {self.path}") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    @property
+    def config_path(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        return self.path / "checkpoints"
+
+    def append_json(self, name: str, row: dict[str, Any]) -> None:
+        """Adds one line to the JSONL file `name`. NaN is refused: what was not measured is null."""
+        with reporting_disk_errors(self.path / name), (self.path / name).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def drop_rows_after(self, name: str, step: int) -> None:
+        """Rewrites the JSONL file `name` without rows past `step` and without a last line cut short."""
+        path = self.path / name
+        if not path.is_file():
+            return
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if row["step"] <= step:
+                kept.append(line + "\n")
+        write_text_atomically(path, "".join(kept))
