@@ -13,7 +13,7 @@ from elocution.rollout.base import RolloutEngine, RolloutRequest
 from elocution.rollout.outcomes import classify_outcome
 from elocution.types import Audio, Rollout, Utterance
 
-__all__ = ["Speaker", "SpokenGroup", "token_budget"]
+__all__ = ["SpeakTimes", "Speaker", "SpokenGroup", "token_budget"]
 
 
 def token_budget(text: str, *, max_codes_per_char: float, min_codes: int) -> int:

@@ -1,0 +1,28 @@
+"""The batch arithmetic of a config in words, for `--dry-run`."""
+
+import math
+
+from elocution.config.tree import RunConfig
+
+__all__ = ["describe_batch"]
+
+
+def describe_batch(config: RunConfig) -> str:
+    """How prompts, groups, optimiser steps and evaluations multiply out."""
+    train, rollout = config.train, config.rollout
+    completions = train.prompts_per_step * rollout.group_size
+    updates = train.minibatches * config.algorithm.epochs
+    per_update = math.ceil(train.prompts_per_step / train.minibatches)
+    evaluations = 2 + ((train.steps - 1) // config.eval.every if config.eval.every else 0)
+    return "\n".join(
+        [
+            f"a step: {train.prompts_per_step} prompts x {rollout.group_size} completions = {completions} completions",
+            f"        drawn {rollout.batch_size} at a time in {math.ceil(completions / rollout.batch_size)} batches",
+            f"        {train.minibatches} minibatches x {config.algorithm.epochs} epochs = {updates} optimiser steps, "
+            f"each over at most {per_update} groups = {per_update * rollout.group_size} completions",
+            f"the run: {train.steps} steps = {train.steps * completions} completions, "
+            f"{train.steps * updates} optimiser steps",
+            f"        {evaluations} evaluations x {config.eval.sentences} sentences "
+            f"= {evaluations * config.eval.sentences} held-out completions",
+        ]
+    )

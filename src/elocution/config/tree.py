@@ -1,0 +1,193 @@
+"""The configuration tree of a run: every field with its unit, its range and a default that is a tested recipe.
+
+Frozen; unknown keys are errors. Imports no torch.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "AlgorithmConfig",
+    "CodecConfig",
+    "DataConfig",
+    "EvalConfig",
+    "ModelConfig",
+    "RewardConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "StrictConfig",
+    "TrainConfig",
+]
+
+
+class StrictConfig(BaseModel):
+    """Base of all sections: frozen, no unknown key, no NaN or infinity, no silent conversion of types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True, use_attribute_docstrings=True)
+
+
+class ModelConfig(StrictConfig):
+    """The policy to be trained."""
+
+    family: str = "llasa"
+    """Model family: a name of the table, or `module:Class`."""
+    path: str = "builtin:tiny-llasa"
+    """Checkpoint folder in the family's released layout, or `builtin:NAME`."""
+
+
+class CodecConfig(StrictConfig):
+    """What turns codes into sound."""
+
+    type: str = "tiny"
+    """Codec: a name of the table, or `module:Class`."""
+    path: str = "builtin:tiny-codec"
+    """Codec folder, or `builtin:NAME`."""
+
+
+class DataConfig(StrictConfig):
+    """Prompt files: JSON lines with `text`, and optionally `id` and `language`."""
+
+    train: str = "builtin:tiny-train"
+    """Prompts to train on: a JSONL file, or `builtin:NAME`."""
+    held_out: str = "builtin:tiny-held-out"
+    """Prompts to evaluate on; must share no text with the training prompts."""
+    languages: tuple[str, ...] = Field(default=("en",), min_length=1, strict=False)
+    """Languages that rows may have, ISO 639-1."""
+    on_bad_row: Literal["stop", "skip"] = "stop"
+    """What a bad row does: `stop` the run before it starts, or `skip` the row, counted and listed."""
+
+
+class RolloutConfig(StrictConfig):
+    """How completions are drawn."""
+
+    group_size: int = Field(default=8, ge=2, le=1024)
+    """Completions of one prompt, which are compared with each other."""
+    temperature: float = Field(default=1.0, gt=0, le=10)
+    """Softmax temperature, in sampling and in the learner's log-probs alike."""
+    max_codes_per_char: float = Field(default=4.0, gt=0)
+    """Token budget of a completion for each character of its text, codes."""
+    min_codes: int = Field(default=40, ge=1)
+    """Smallest token budget, codes."""
+    batch_size: int = Field(default=128, ge=1)
+    """Completions drawn at once."""
+
+
+class RewardConfig(StrictConfig):
+    """What makes one completion better than its siblings."""
+
+    type: str = "wer_nll"
+    """Reward: a name of the table, or `module:Class`."""
+    alpha_wer: float = Field(default=3.0, gt=0)
+    """How fast the WER utility falls: 1 - tanh(alpha_wer * WER)."""
+    alpha_nll: float = Field(default=3.0, gt=0)
+    """Scale of the likelihood utility, nats: exp(-NLL / alpha_nll)."""
+    lambda_wer: float = Field(default=0.6, gt=0)
+    """Weight of the WER utility in the harmonic mean."""
+    lambda_nll: float = Field(default=0.4, gt=0)
+    """Weight of the likelihood utility in the harmonic mean."""
+    asr: str = "pocketsphinx-bigram"
+    """Recogniser behind the WER."""
+    nll: str = "hama"
+    """Phoneme recogniser behind the likelihood."""
+    workers: int = Field(default=0, ge=0, le=256)
+    """Scoring processes; 0 means one for each core."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Longest time that one clip may take to score, seconds."""
+    max_unscored_share: float = Field(default=0.2, ge=0, le=1)
+    """The run stops if more than this share of a step's completions could not be scored."""
+
+
+class AlgorithmConfig(StrictConfig):
+    """The policy-gradient objective."""
+
+    std_floor: float = Field(default=0.01, gt=0)
+    """Smallest standard deviation by which a group's advantages are divided, reward units."""
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    """A ratio below 1 - clip_low gets no gradient that would lower it further."""
+    clip_high: float = Field(default=0.28, gt=0)
+    """A ratio above 1 + clip_high gets no gradient that would raise it further."""
+    kl_coef: float = Field(default=0.0, ge=0)
+    """Weight of the k3 estimate of KL(policy || base model) in the loss; it is logged at 0 too."""
+    epochs: int = Field(default=1, ge=1, le=100)
+    """Passes over the completions of a step."""
+
+
+class TrainConfig(StrictConfig):
+    """Steps, optimiser and checkpoints."""
+
+    steps: int = Field(default=24, ge=1)
+    """Training steps; each draws new completions."""
+    prompts_per_step: int = Field(default=16, ge=1)
+    """Prompts of one step."""
+    minibatches: int = Field(default=1, ge=1)
+    """Optimiser steps in one pass over a step's completions."""
+    micro_batch_tokens: int = Field(default=4096, ge=1)
+    """Positions computed at once, prompts and padding included; changes memory, not the gradient."""
+    learning_rate: float = Field(default=3e-4, gt=0, le=1)
+    """AdamW's learning rate."""
+    betas: tuple[float, float] = Field(default=(0.9, 0.95), strict=False)
+    """AdamW's decay rates of the first and second moment, each in [0, 1)."""
+    weight_decay: float = Field(default=0.0, ge=0, le=1)
+    """AdamW's decoupled weight decay."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients of a larger norm are scaled down to it."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the learning rate rises from 0."""
+    save_every: int = Field(default=10, ge=1)
+    """Steps between checkpoints; the last step always has one."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+    """Newest checkpoints kept; `best` is always kept."""
+
+
+class EvalConfig(StrictConfig):
+    """The held-out measurement."""
+
+    judge: str = "pocketsphinx-open"
+    """Recogniser that listens; must not be the one in the reward."""
+    sentences: int = Field(default=256, ge=1)
+    """Held-out sentences, the first of the file."""
+    temperature: float = Field(default=1.0, gt=0, le=10)
+    """Softmax temperature of the held-out completions."""
+    every: int = Field(default=0, ge=0)
+    """Steps between evaluations; 0 means before and after the run only."""
+    bootstrap_samples: int = Field(default=2000, ge=100)
+    """Resamples behind the 95 % interval."""
+    probe_sentences: int = Field(default=8, ge=0)
+    """Held-out sentences whose audio is kept, the first of the file."""
+
+
+class RunConfig(StrictConfig):
+    """A whole run."""
+
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Every random draw of the run follows from it."""
+    model: ModelConfig = ModelConfig()
+    codec: CodecConfig = CodecConfig()
+    data: DataConfig = DataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = RewardConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+
+    @model_validator(mode="after")
+    def _check_across_fields(self) -> Self:
+        if self.eval.judge == self.reward.asr:
+            raise ValueError(
+                f"eval.judge and reward.asr are both {self.reward.asr!r}; "
+                "the judge must be another recogniser, or reward hacking would not show"
+            )
+        if self.train.minibatches > self.train.prompts_per_step:
+            raise ValueError(
+                f"train.minibatches = {self.train.minibatches} cannot exceed "
+                f"train.prompts_per_step = {self.train.prompts_per_step}: a minibatch needs a whole group"
+            )
+        if not all(0 <= beta < 1 for beta in self.train.betas):
+            raise ValueError(f"train.betas = {list(self.train.betas)} must each lie in [0, 1)")
+        if self.eval.probe_sentences > self.eval.sentences:
+            raise ValueError(
+                f"eval.probe_sentences = {self.eval.probe_sentences} cannot exceed "
+                f"eval.sentences = {self.eval.sentences}"
+            )
+        return self

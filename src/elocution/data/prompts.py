@@ -1,0 +1,108 @@
+"""Prompt files: JSON lines -> utterances, every bad row named by file and line."""
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from elocution.errors import DataError
+from elocution.types import Utterance
+
+__all__ = ["BadRow", "PromptSet", "load_prompts"]
+
+_KEYS = frozenset({"id", "text", "language"})
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that cannot be used, and why."""
+
+    path: Path
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """The usable rows of a file in its order, and those that were skipped."""
+
+    utterances: tuple[Utterance, ...]
+    skipped: tuple[BadRow, ...]
+
+
+def load_prompts(
+    path: Path,
+    *,
+    languages: Collection[str],
+    on_bad_row: Literal["stop", "skip"],
+    check_text: Callable[[Utterance], str | None],
+) -> PromptSet:
+    """Reads rows `{"text": …, "id": …, "language": …}`; `id` defaults to `<stem>-<line>`, `language` to "en".
+
+    `check_text` gives the reason why a policy cannot speak an utterance, or None.
+
+    Raises: DataError if the file cannot be read, if a row is bad and `on_bad_row` is "stop", or if no row is left.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read the prompt file {path}: {error.strerror}") from error
+    utterances: list[Utterance] = []
+    bad: list[BadRow] = []
+    lines_of: dict[str, int] = {}
+    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").splitlines(), start=1):
+        if not line.strip():
+            continue
+        utterance, reason = _parse(line, f"{path.stem}-{number}", languages)
+        if utterance is not None and utterance.id in lines_of:
+            reason = f"the id {utterance.id!r} is already that of line {lines_of[utterance.id]}"
+        if utterance is not None and reason is None:
+            reason = check_text(utterance)
+        if utterance is None or reason is not None:
+            bad.append(BadRow(path, number, reason or "not usable"))
+            continue
+        lines_of[utterance.id] = number
+        utterances.append(utterance)
+    if bad and on_bad_row == "stop":
+        shown = "\n".join(f"  {row}" for row in bad[:_SHOWN])
+        more = f"\n  … and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+        raise DataError(
+            f'{len(bad)} bad rows in {path} (data.on_bad_row = "skip" leaves them out and lists them):\n{shown}{more}'
+        )
+    if not utterances:
+        first = f"; the first: {bad[0]}" if bad else ""
+        raise DataError(f"no usable row in {path}: {len(bad)} bad rows{first}")
+    return PromptSet(tuple(utterances), tuple(bad))
+
+
+def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Utterance | None, str | None]:
+    try:
+        row: Any = json.loads(line)
+    except UnicodeDecodeError:
+        return None, "not UTF-8 text"
+    except json.JSONDecodeError as error:
+        return None, f"malformed JSON: {error.msg} at column {error.colno}"
+    if not isinstance(row, dict):
+        return None, f"expected a JSON object, found {type(row).__name__}"
+    if unknown := sorted(row.keys() - _KEYS):
+        return None, f"unknown keys {', '.join(unknown)}; known are {', '.join(sorted(_KEYS))}"
+    for key in row:
+        if not isinstance(row[key], str):
+            return None, f"{key!r} must be a string, found {row[key]!r}"
+    text = row.get("text", "").strip()
+    if not text:
+        return None, "the text is missing or empty"
+    if not any(character.isalnum() for character in text):
+        return None, f"the text {text!r} has nothing to speak, only punctuation"
+    language = row.get("language", "en")
+    if language not in languages:
+        return None, f"the language {language!r} is not one of data.languages = {sorted(languages)}"
+    identifier = row.get("id", default_id)
+    if not identifier.strip():
+        return None, "the id is empty"
+    return Utterance(identifier, text, language), None

@@ -1,0 +1,103 @@
+"""Harmonic WER + NLL reward: the wanted words were heard, and the sound makes them likely."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from elocution.config.tree import RewardConfig
+from elocution.measures import PhonemeScorer, Transcriber, load_phoneme_scorer, load_transcriber
+from elocution.measures.wer import word_error_rate
+from elocution.rewards.base import FLOOR
+from elocution.rewards.pool import ScoringPool
+from elocution.text.normalize import normalize
+from elocution.types import Audio, Outcome, Rollout, Score
+
+__all__ = ["Heard", "WerNllReward", "harmonic_reward", "listen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the recognisers made of one clip. Units: fraction; nats per phoneme."""
+
+    transcript: str
+    wer: float
+    nll: float
+
+
+def harmonic_reward(
+    wer: float, nll: float, *, alpha_wer: float, alpha_nll: float, lambda_wer: float, lambda_nll: float
+) -> float:
+    """Weighted harmonic mean of `1 - tanh(alpha_wer * wer)` and `exp(-nll / alpha_nll)`, in [0, 1]; higher is better.
+
+    Source: Llasa-GRPO `reward_whisper.py`; arXiv:2509.18798.
+    """
+    utility_wer = max(1.0 - math.tanh(alpha_wer * wer), 1e-8)
+    utility_nll = max(math.exp(-nll / alpha_nll), 1e-8)
+    harmonic = (lambda_wer + lambda_nll) / (lambda_wer / utility_wer + lambda_nll / utility_nll)
+    return min(1.0, max(0.0, harmonic))
+
+
+class WerNllReward:
+    """`harmonic_reward` of a transcript's WER and the wanted text's likelihood; `raw` keeps `wer` and `nll`."""
+
+    def __init__(self, config: RewardConfig, pool: ScoringPool[tuple[Audio, str], Heard] | None = None) -> None:
+        self._config = config
+        self._pool = pool or ScoringPool(
+            partial(_build_listener, config.asr, config.nll), workers=config.workers, timeout_s=config.timeout_s
+        )
+
+    def __enter__(self) -> Self:
+        self._pool.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.__exit__(kind, error, trace)
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        audible = {
+            index: (rollout.audio, normalize(rollout.utterance.text, rollout.utterance.language))
+            for index, rollout in enumerate(rollouts)
+            if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
+        }
+        heard = dict(zip(audible, self._pool.map(list(audible.values())), strict=True))
+        return [
+            self._score(heard[index]) if index in heard else _floor(rollout.outcome)
+            for index, rollout in enumerate(rollouts)
+        ]
+
+    def _score(self, heard: Heard | Exception) -> Score:
+        if isinstance(heard, Exception):
+            return Score(value=None, error=f"{type(heard).__name__}: {heard}")
+        config = self._config
+        value = harmonic_reward(
+            heard.wer,
+            heard.nll,
+            alpha_wer=config.alpha_wer,
+            alpha_nll=config.alpha_nll,
+            lambda_wer=config.lambda_wer,
+            lambda_nll=config.lambda_nll,
+        )
+        return Score(value=value, raw={"wer": heard.wer, "nll": heard.nll}, transcript=heard.transcript)
+
+
+def _floor(outcome: Outcome) -> Score:
+    """A completion without speech: every word deleted, nothing heard."""
+    if outcome is Outcome.SPEECH:
+        return Score(value=None, error="the completion is marked as speech but has no audio")
+    return Score(value=FLOOR, raw={"wer": 1.0}, transcript="")
+
+
+def _build_listener(asr: str, nll: str) -> Callable[[tuple[Audio, str]], Heard]:
+    return partial(listen, load_transcriber(asr), load_phoneme_scorer(nll))
+
+
+def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: tuple[Audio, str]) -> Heard:
+    """Transcribes a clip and scores its normalised text. An empty transcript is WER 1, whatever the likelihood."""
+    audio, text = clip
+    transcript = normalize(transcriber.transcribe(audio), "en")
+    return Heard(transcript, word_error_rate(text, transcript).rate, scorer.nll(audio, text))

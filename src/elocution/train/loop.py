@@ -1,0 +1,288 @@
+"""The training loop, read downwards: speak, listen, compare siblings, update, publish, record, save.
+
+Everything random is a function of (seed, step, utterance, sibling), so a resumed run repeats what an uninterrupted
+one does. Names no model family.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elocution.config.load import dump_config
+from elocution.config.tree import RunConfig
+from elocution.data.sampler import PromptSampler
+from elocution.errors import CheckpointError, RewardUnavailable
+from elocution.eval.held_out import Evaluation, HeldOutEvaluator
+
+from elocution.rewards import Reward, load_reward
+from elocution.rewards.pool import ScoringPool, transcriber_factory
+from elocution.rollout.speak import SpeakTimes, SpokenGroup
+from elocution.train.batch import AdvantageBatch, advantages_of, micro_batches, minibatches
+from elocution.train.checkpoint import (
+    Checkpoint,
+    latest_checkpoint,
+    load_optimizer,
+    point_best_at,
+    save_checkpoint,
+)
+from elocution.train.environment import describe_environment
+from elocution.train.interrupt import StopRequest
+from elocution.train.learner import UpdateStats
+from elocution.train.recorder import peak_memory_mib, record_extremes, reward_metrics, update_metrics
+from elocution.train.run_directory import RunDirectory, write_text_atomically
+from elocution.train.setup import Parts, build_parts
+from elocution.types import RolloutGroup
+
+__all__ = ["Progress", "RunSummary", "train"]
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int, dict[str, Any]], None]
+"""Called as (stage, done, total, metrics) so that a front end can draw a bar."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How a call of `train` ended. `stopped_by` names the signal that cut it short, if one did."""
+
+    run: Path
+    step: int
+    before: Evaluation | None
+    after: Evaluation | None
+    stopped_by: str | None
+
+
+def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: Progress | None = None) -> RunSummary:
+    """Runs GRPO as `config` says and leaves everything in `run_path`.
+
+    Raises: RunDirectoryError, ConfigError, DataError, CheckpointError before any work; RewardUnavailable,
+    RatioMismatch, NonFiniteError during it, with the last checkpoint intact.
+    """
+    report = progress or (lambda stage, done, total, metrics: None)
+    with ExitStack() as stack:
+        run = stack.enter_context(RunDirectory(run_path, resume=resume))
+        checkpoint = _checkpoint_to_resume(run, config) if resume else None
+        parts = build_parts(config, checkpoint.model_path if checkpoint else None)
+        if checkpoint:
+            load_optimizer(checkpoint, parts.optimizer)
+        else:
+            _open_run(run, config, parts)
+        reward = stack.enter_context(load_reward(config.reward))
+        judge = stack.enter_context(
+            ScoringPool(
+                transcriber_factory(config.eval.judge),
+                workers=config.reward.workers,
+                timeout_s=config.reward.timeout_s,
+            )
+        )
+        stop = stack.enter_context(StopRequest())
+        return _Run(config, run, parts, reward, judge, stop, report).execute(checkpoint)
+
+
+def _open_run(run: RunDirectory, config: RunConfig, parts: Parts) -> None:
+    for row in parts.train_prompts.skipped:
+        logger.warning("skipped %s:%d: %s", row.path, row.line, row.reason)
+    write_text_atomically(run.path / "environment.json", describe_environment())
+    write_text_atomically(run.config_path, dump_config(config))
+
+
+def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | None:
+    """The newest checkpoint, after dropping what the run recorded past it.
+
+    Raises: CheckpointError if the run was made with another config.
+    """
+    if run.config_path.read_text(encoding="utf-8") != dump_config(config):
+        raise CheckpointError(
+            f"the config differs from {run.config_path}; resume with that file, or start another run"
+        )
+    checkpoint = latest_checkpoint(run.checkpoints_path)
+    step = checkpoint.step if checkpoint else -1
+    for name in ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl"):
+        run.drop_rows_after(name, step)
+    return checkpoint
+
+
+class _Run:
+    """One execution of the loop; the methods are its stages, in order."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run: RunDirectory,
+        parts: Parts,
+        reward: Reward,
+        judge: ScoringPool,
+        stop: StopRequest,
+        report: Progress,
+    ) -> None:
+        self.config, self.run, self.parts = config, run, parts
+        self.reward, self.stop, self.report = reward, stop, report
+        self.sampler = PromptSampler(
+            len(parts.train_prompts.utterances), config.train.prompts_per_step, config.seed
+        )
+        self.evaluator = HeldOutEvaluator(
+            parts.held_out,
+            parts.evaluation_speaker,
+            judge.map,
+            judge=config.eval.judge,
+            temperature=config.eval.temperature,
+            seed=config.seed,
+            bootstrap_samples=config.eval.bootstrap_samples,
+            num_probes=config.eval.probe_sentences,
+            run=run.path,
+        )
+        self.version = 0
+        self.last_saved: Checkpoint | None = None
+
+    def execute(self, checkpoint: Checkpoint | None) -> RunSummary:
+        config, total = self.config, self.config.train.steps
+        step = checkpoint.step if checkpoint else 0
+        self.version = checkpoint.policy_version if checkpoint else 0
+        self.last_saved = checkpoint
+        before = after = None
+        if checkpoint is None:
+            before = self.evaluate("before", step)
+            self.save(step)
+        while step < total and not self.stop:
+            metrics = self.train_step(step + 1)
+            if metrics is None:
+                break
+            step += 1
+            self.run.append_json("metrics.jsonl", metrics)
+            logger.info(_step_line(metrics, total))
+            self.report("train", step, total, metrics)
+            if step % config.train.save_every == 0 or step == total:
+                self.save(step)
+            if config.eval.every and step % config.eval.every == 0 and step < total:
+                self.evaluate(f"step_{step}", step)
+        if self.stop:
+            self.save(step)
+            return RunSummary(self.run.path, step, before, None, self.stop.signal_name)
+        after = self.evaluate("after", step)
+        if self.last_saved is not None:
+            point_best_at(self.run.path, self.last_saved)
+        return RunSummary(self.run.path, step, before, after, None)
+
+    def train_step(self, step: int) -> dict[str, Any] | None:
+        """One step's metrics, or None if the run was asked to stop before the weights changed."""
+        started = time.perf_counter()
+        spoken, speak_times = self.speak(step)
+        if self.stop:
+            return None
+        listened = time.perf_counter()
+        groups = self.listen(spoken)
+        score_s = time.perf_counter() - listened
+        if self.stop:
+            return None
+        updating = time.perf_counter()
+        batch = advantages_of(groups, std_floor=self.config.algorithm.std_floor)
+        updates = self.update(groups, batch, step)
+        update_s = time.perf_counter() - updating
+        record_extremes(self.run, step, groups)
+        return {
+            "step": step,
+            "policy_version": self.version,
+            **reward_metrics(groups, batch.has_signal),
+            **update_metrics(updates),
+            "learning_rate": self.learning_rate(step),
+            **_times(speak_times, score_s, update_s, time.perf_counter() - started),
+            "memory/peak_mib": peak_memory_mib(),
+        }
+
+    def speak(self, step: int) -> tuple[list[SpokenGroup], SpeakTimes]:
+        self.parts.engine.publish(self.version)
+        chosen = self.sampler.batch(step - 1)
+        utterances = [self.parts.train_prompts.utterances[index] for index in chosen]
+        siblings = range(self.config.rollout.group_size)
+        seeds = [[(self.config.seed, step, index, sibling) for sibling in siblings] for index in chosen]
+        return self.parts.speaker.speak(utterances, seeds)
+
+    def listen(self, spoken: Sequence[SpokenGroup]) -> list[RolloutGroup]:
+        """Scores every rollout in one call.
+
+        Raises: RewardUnavailable if more than `reward.max_unscored_share` could not be scored.
+        """
+        scores = self.reward([rollout for group in spoken for rollout in group.rollouts])
+        failed = [score.error for score in scores if score.error is not None]
+        if len(failed) > self.config.reward.max_unscored_share * len(scores):
+            raise RewardUnavailable(
+                f"{len(failed)} of {len(scores)} completions could not be scored "
+                f"(reward.max_unscored_share = {self.config.reward.max_unscored_share}); first error: {failed[0]}"
+            )
+        remaining = iter(scores)
+        return [
+            RolloutGroup(g.utterance, g.prompt_ids, g.rollouts, tuple(next(remaining) for _ in g.rollouts))
+            for g in spoken
+        ]
+
+    def update(self, groups: Sequence[RolloutGroup], batch: AdvantageBatch, step: int) -> list[UpdateStats]:
+        """`epochs` passes of `minibatches` optimiser steps; empty if no group has signal."""
+        config = self.config
+        for parameters in self.parts.optimizer.param_groups:
+            parameters["lr"] = self.learning_rate(step)
+        updates: list[UpdateStats] = []
+        parts = minibatches(groups, batch, config.train.minibatches)
+        for _ in range(config.algorithm.epochs):
+            for part in parts:
+                cut = list(micro_batches(part, config.train.micro_batch_tokens))
+                updates.append(self.parts.learner.update(cut, on_policy=not updates))
+        self.version += len(updates)
+        return updates
+
+    def learning_rate(self, step: int) -> float:
+        """Linear warm-up to the configured rate, which then stays."""
+        warmup = self.config.train.warmup_steps
+        return self.config.train.learning_rate * (min(1.0, step / warmup) if warmup else 1.0)
+
+    def evaluate(self, name: str, step: int) -> Evaluation:
+        self.report(f"evaluate {name}", 0, 1, {})
+        self.parts.evaluation_engine.publish(self.version)
+        evaluation = self.evaluator.evaluate(name, step=step, policy_version=self.version)
+        self.run.append_json("evaluations.jsonl", evaluation.row)
+        self.report(f"evaluate {name}", 1, 1, evaluation.row)
+        logger.info(
+            "held-out WER %s: %.1f %% [%.1f, %.1f]",
+            name,
+            100 * evaluation.wer,
+            100 * evaluation.wer_low,
+            100 * evaluation.wer_high,
+        )
+        return evaluation
+
+    def save(self, step: int) -> None:
+        if self.last_saved is not None and self.last_saved.step == step:
+            return
+        self.last_saved = save_checkpoint(
+            self.run.checkpoints_path,
+            self.parts.policy,
+            self.parts.optimizer,
+            step=step,
+            policy_version=self.version,
+            keep=self.config.train.keep_checkpoints,
+        )
+
+
+def _times(speak: SpeakTimes, score_s: float, update_s: float, step_s: float) -> dict[str, float]:
+    return {
+        "time/rollout_s": speak.rollout_s,
+        "time/decode_s": speak.decode_s,
+        "time/score_s": score_s,
+        "time/update_s": update_s,
+        "time/step_s": step_s,
+    }
+
+
+def _step_line(metrics: dict[str, Any], total: int) -> str:
+    def shown(key: str, scale: float = 1.0) -> str:
+        value = metrics[key]
+        return "   n/a" if value is None else f"{scale * value:6.3f}"
+
+    return (
+        f"step {metrics['step']:4d}/{total}  reward {shown('reward/mean')}  wer {shown('wer/mean')}  "
+        f"nll {shown('nll/mean')}  kl {shown('kl/k3')}  entropy {shown('entropy/nats')}  "
+        f"grad {shown('grad/norm')}  {metrics['time/step_s']:5.1f} s"
+    )

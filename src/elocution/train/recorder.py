@@ -1,0 +1,95 @@
+"""What a step leaves in the run directory: one line of metrics, and its best and worst completion with audio."""
+
+import resource
+import sys
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from elocution.audio import write_wav
+from elocution.train.learner import UpdateStats
+from elocution.train.run_directory import RunDirectory
+from elocution.types import Outcome, RolloutGroup
+
+__all__ = ["peak_memory_mib", "record_extremes", "reward_metrics", "update_metrics"]
+
+
+def peak_memory_mib() -> float:
+    """Largest resident size of this process so far, MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def reward_metrics(groups: Sequence[RolloutGroup], has_signal: Sequence[bool]) -> dict[str, float | None]:
+    """Means over what was measured; None where nothing was."""
+    rewards = [[s.value for s in group.scores if s.value is not None] for group in groups]
+    scored = [value for group in rewards for value in group]
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    scores = [score for group in groups for score in group.scores]
+    count = len(rollouts)
+    metrics: dict[str, float | None] = {
+        "reward/mean": fmean(scored) if scored else None,
+        "reward/std": float(np.std(scored)) if scored else None,
+        "reward/group_std": fmean([float(np.std(group)) for group in rewards if group]) if scored else None,
+        "length/mean_codes": fmean([len(rollout.codes) for rollout in rollouts]),
+        "scores/unscored_share": (count - len(scored)) / count,
+        "groups/no_spread_share": 1 - sum(has_signal) / len(has_signal),
+    }
+    for measure in ("wer", "nll"):
+        values = [score.raw[measure] for score in scores if measure in score.raw]
+        metrics[f"{measure}/mean"] = fmean(values) if values else None
+    for outcome in (Outcome.EMPTY, Outcome.SILENT, Outcome.RUNAWAY):
+        metrics[f"outcome/{outcome}_share"] = sum(rollout.outcome is outcome for rollout in rollouts) / count
+    return metrics
+
+
+def update_metrics(updates: Sequence[UpdateStats]) -> dict[str, float | None]:
+    """Means over the optimiser steps of one training step; None where no group had signal."""
+    keys = {
+        "loss/policy": "policy_loss",
+        "kl/k3": "kl",
+        "entropy/nats": "entropy",
+        "ratio/clipped_share": "clipped_share",
+        "grad/norm": "grad_norm",
+    }
+    metrics: dict[str, float | None] = {
+        key: fmean([getattr(update, name) for update in updates]) if updates else None for key, name in keys.items()
+    }
+    # The first update sees the weights that sampled: its ratios are the check that engine and learner agree.
+    metrics["ratio/max_deviation"] = updates[0].max_ratio_deviation if updates else None
+    return metrics
+
+
+def record_extremes(run: RunDirectory, step: int, groups: Sequence[RolloutGroup]) -> None:
+    """Appends the best and the worst completion of the group whose rewards differ most."""
+    candidates = []
+    for group in groups:
+        order = sorted(
+            (score.value, index) for index, score in enumerate(group.scores) if score.value is not None
+        )
+        if order:
+            candidates.append((order[-1][0] - order[0][0], group, order[-1][1], order[0][1]))
+    if not candidates:
+        return
+    _, group, best, worst = max(candidates, key=lambda candidate: candidate[0])
+    for kind, index in (("best", best), ("worst", worst)):
+        rollout, score = group.rollouts[index], group.scores[index]
+        audio = None
+        if rollout.audio is not None:
+            audio = f"audio/rollouts/step_{step:04d}_{kind}.wav"
+            write_wav(run.path / audio, rollout.audio)
+        row: dict[str, Any] = {
+            "step": step,
+            "utterance_id": group.utterance.id,
+            "text": group.utterance.text,
+            "kind": kind,
+            "reward": score.value,
+            "wer": score.raw.get("wer"),
+            "nll": score.raw.get("nll"),
+            "transcript": score.transcript,
+            "outcome": str(rollout.outcome),
+            "audio": audio,
+        }
+        run.append_json("rollouts.jsonl", row)
