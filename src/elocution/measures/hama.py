@@ -1,32 +1,30 @@
 """hama's phoneme CTC model as a likelihood of the wanted text."""
 
+import hama
 import numpy as np
 from numpy.typing import NDArray
 
-from elocution.errors import MissingDependency
 from elocution.measures.resample import samples_at
 from elocution.types import Audio
 
 __all__ = ["HamaScorer", "ctc_nll"]
 
 _SAMPLE_RATE = 16_000
+MAX_NLL = 20.0
+"""Reported where a clip is too short for any alignment of the text, nats per phoneme; wrong texts give about 10."""
 
 
 class HamaScorer:
     """Scores English text by its phonemes; pronunciations are looked up once per word."""
 
     def __init__(self) -> None:
-        try:
-            import hama
-        except ImportError as error:
-            raise MissingDependency.naming("hama", "speech") from error
         self._asr = hama.ASRModel()
         self._g2p = hama.G2PModel()
         self._index = {token: index for index, token in enumerate(self._asr.decoder_tokens)}
         self._phonemes: dict[str, list[int]] = {}
 
     def nll(self, audio: Audio, text: str) -> float:
-        """CTC negative log-likelihood per phoneme, nats.
+        """CTC negative log-likelihood per phoneme, nats, at most `MAX_NLL`.
 
         Raises: ValueError if the text has no phoneme that the model knows.
         """
@@ -38,7 +36,8 @@ class HamaScorer:
             ["log_probs", "out_lengths"],
             {"waveform": samples[None], "waveform_lengths": np.array([len(samples)])},
         )
-        return ctc_nll(logprobs[0, : int(lengths[0])].astype(np.float64), targets, self._asr.blank_id) / len(targets)
+        total = ctc_nll(logprobs[0, : int(lengths[0])].astype(np.float64), targets, self._asr.blank_id)
+        return min(MAX_NLL, total / len(targets))
 
     def _pronounce(self, word: str) -> list[int]:
         if word not in self._phonemes:

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pocketsphinx import Decoder, get_model_path
 
-from elocution.errors import MissingDependency, RewardUnavailable
+from elocution.errors import RewardUnavailable
 from elocution.measures.resample import samples_at
 from elocution.types import Audio
 
@@ -19,10 +20,6 @@ class _PocketsphinxTranscriber:
     """One decoder. Cepstral means are taken over each clip, so that no clip influences the next."""
 
     def __init__(self, **options: Any) -> None:
-        try:
-            from pocketsphinx import Decoder, get_model_path
-        except ImportError as error:
-            raise MissingDependency.naming("pocketsphinx", "speech") from error
         model = Path(get_model_path("en-us"))
         defaults = {"dict": str(model / "cmudict-en-us.dict"), "lm": str(model / "en-us.lm.bin")}
         self._decoder = Decoder(

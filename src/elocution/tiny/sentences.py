@@ -7,7 +7,7 @@ Every word was kept only if an open-vocabulary recogniser hears it in the source
 import random
 from collections.abc import Callable
 
-__all__ = ["WORDS", "draw_sentences", "split_sentences"]
+__all__ = ["WORDS", "draw_sentences"]
 
 ADJECTIVES = (
     "green black white small young quiet beautiful wonderful little famous different simple public strange "
@@ -60,8 +60,3 @@ def draw_sentences(count: int, seed: int) -> list[str]:
     raise ValueError(f"asked for {count} distinct sentences, found {len(sentences)}; ask for fewer")
 
 
-def split_sentences(sentences: list[str], held_out: int) -> tuple[list[str], list[str]]:
-    """`(training, held out)`: the last `held_out` sentences are set aside, the sets share none."""
-    if not 0 < held_out < len(sentences):
-        raise ValueError(f"cannot hold out {held_out} of {len(sentences)} sentences")
-    return sentences[:-held_out], sentences[-held_out:]

@@ -1,0 +1,57 @@
+# Everything runs in .venv, which `setup` makes; nothing but Python 3.11+, pip and make is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+TINY_STAMP := .venv/.installed-tiny-build
+RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: help setup demo test test-slow smoke check fix bench tiny clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## make .venv and install everything into it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=…"; exit 1; }
+	@echo "== setting up .venv (a few minutes, about 2 GB: torch is most of it)"
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --progress-bar on --constraint constraints.txt torch
+	$(BIN)/pip install --progress-bar on --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(TINY_STAMP): $(STAMP)
+	$(BIN)/pip install --constraint constraints.txt --editable '.[tiny-build]'
+	@touch $@
+
+demo: $(STAMP)  ## train the tiny model, print its word error rate before and after, write the report
+	@echo "== training into $(RUN): about 8 minutes on two cores"
+	$(BIN)/elocution train --output-dir $(RUN)
+	$(BIN)/elocution report $(RUN)
+
+test: $(STAMP)  ## run the tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(STAMP)  ## run the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+smoke: $(STAMP)  ## two training steps and a report, in a minute
+	$(BIN)/python -m pytest tests/integration/test_smoke.py
+
+check: $(STAMP)  ## lint, formatting, types: what must be clean before a commit
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+fix: $(STAMP)  ## repair lint and formatting
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
+
+bench: $(STAMP)  ## generation against transformers, time and memory of a step
+	$(BIN)/python benchmarks/bench.py
+
+tiny: $(TINY_STAMP)  ## make the tiny codec and checkpoint again, in about an hour
+	$(BIN)/elocution tiny build --output build/tiny
+
+clean:  ## remove .venv and caches; runs are kept
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build

@@ -1,0 +1,45 @@
+"""`elocution generate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["generate"]
+
+
+def generate(
+    text: Annotated[str, typer.Option(help="What to say.")],
+    output: Annotated[Path, typer.Option(help="WAV file to write.")],
+    model: Annotated[
+        str, typer.Option(help="Checkpoint folder, a run's checkpoint (runs/R/best), or builtin:NAME.")
+    ] = "builtin:tiny-llasa",
+    family: Annotated[str, typer.Option(help="Model family.")] = "llasa",
+    codec: Annotated[str, typer.Option(help="Codec type.")] = "tiny",
+    codec_path: Annotated[str, typer.Option(help="Codec folder or builtin:NAME.")] = "builtin:tiny-codec",
+    language: Annotated[str, typer.Option(help="Language of the text, ISO 639-1.")] = "en",
+    temperature: Annotated[float, typer.Option(min=0.01, max=10.0, help="Lower is safer, higher more varied.")] = 0.3,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another reading.")] = 0,
+) -> None:
+    """Speaks one sentence into a WAV file.
+
+    Examples:
+
+    `elocution generate --text "the doctor visited the school" --output base.wav`
+
+    `elocution generate --model runs/demo/best --text "the doctor visited the school" --output trained.wav`
+    """
+    from elocution.generate import speak
+
+    spoken = speak(
+        text,
+        output,
+        model=model,
+        family=family,
+        codec=codec,
+        codec_path=codec_path,
+        language=language,
+        temperature=temperature,
+        seed=seed,
+    )
+    typer.echo(f"{output}: {spoken.duration_s:.2f} s")

@@ -1,0 +1,101 @@
+"""`elocution train`."""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elocution.config.arithmetic import describe_batch
+from elocution.config.load import dump_config, load_config
+
+__all__ = ["train"]
+
+
+def train(
+    config: Annotated[
+        Path | None, typer.Argument(help="TOML file; omitted, the embedded tiny recipe runs.", show_default=False)
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value; repeatable.")
+    ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option(help="Run directory; must be new or empty. Default: runs/NAME-TIME.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --output-dir.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved config and the batch arithmetic; load no model.")
+    ] = False,
+) -> None:
+    """Trains a policy with GRPO and writes a run directory.
+
+    Examples:
+
+    `elocution train` runs the embedded tiny recipe on a CPU.
+
+    `elocution train my.toml --set train.steps=50 --output-dir runs/mine`
+
+    `elocution train --resume --output-dir runs/mine` continues it with the config it was started with.
+
+    SIGTERM or Ctrl-C ends the run at the next stage with a checkpoint; `--resume` continues it.
+    """
+    if resume and output_dir is None:
+        raise typer.BadParameter("--resume needs --output-dir, the run to continue")
+    if resume and config is None and output_dir is not None and (output_dir / "config.toml").is_file():
+        config = output_dir / "config.toml"
+    resolved = load_config(config, overrides or [])
+    if dry_run:
+        typer.echo(dump_config(resolved))
+        typer.echo(describe_batch(resolved))
+        return
+    name = config.stem if config else "tiny"
+    run = output_dir or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    typer.echo(f"run directory: {run}")
+    from elocution.train.loop import train as run_training
+
+    with _Bars() as bars:
+        summary = run_training(resolved, run, resume=resume, progress=bars)
+    if summary.stopped_by:
+        typer.echo(f"stopped by {summary.stopped_by} after step {summary.step}; a checkpoint was written. Continue with:")
+        typer.echo(f"  elocution train --resume --output-dir {run}")
+        return
+    for label, evaluation in (("before", summary.before), ("after", summary.after)):
+        if evaluation:
+            typer.echo(
+                f"held-out WER {label}: {100 * evaluation.wer:5.1f} %  "
+                f"(95 % interval {100 * evaluation.wer_low:.1f} to {100 * evaluation.wer_high:.1f})"
+            )
+    typer.echo(f"the report: elocution report {run}")
+
+
+class _Bars:
+    """Draws the loop's progress: one bar for the steps, a line for each evaluation."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm
+        from tqdm.contrib.logging import logging_redirect_tqdm
+
+        self._tqdm = tqdm
+        self._bar: Any = None
+        self._redirect = logging_redirect_tqdm()
+
+    def __enter__(self) -> "_Bars":
+        self._redirect.__enter__()
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        self._redirect.__exit__(*details)
+
+    def __call__(self, stage: str, done: int, total: int, metrics: dict[str, Any]) -> None:
+        if stage != "train":
+            if done == 0:
+                self._tqdm.write(f"{stage}: speaking and judging held-out sentences …", file=sys.stderr)
+            return
+        if self._bar is None:
+            self._bar = self._tqdm(total=total, initial=done - 1, desc="train", unit="step")
+        self._bar.update(done - self._bar.n)
+        reward = metrics["reward/mean"]
+        self._bar.set_postfix(reward="n/a" if reward is None else f"{reward:.3f}")

@@ -1,0 +1,61 @@
+"""One sentence, one WAV file: the loop's own renderer, engine and codec."""
+
+from pathlib import Path
+
+from elocution.assets import resolve_path
+from elocution.audio import write_wav
+from elocution.codecs import load_codec
+from elocution.errors import DataError, EngineError
+from elocution.policies import load_policy
+from elocution.rollout.speak import Speaker
+from elocution.rollout.torch_engine import TorchEngine
+from elocution.types import Audio, Outcome, Utterance
+
+__all__ = ["speak"]
+
+
+def speak(
+    text: str,
+    output: Path,
+    *,
+    model: str,
+    family: str,
+    codec: str,
+    codec_path: str,
+    language: str,
+    temperature: float,
+    seed: int,
+    max_codes_per_char: float = 4.0,
+    min_codes: int = 40,
+) -> Audio:
+    """Speaks `text` into the WAV file `output` and returns the audio.
+
+    `model` may also be a training checkpoint, which holds its weights in `model/`.
+
+    Raises: DataError if the checkpoint cannot speak the text or the folder of `output` is missing; EngineError if
+    it gave no speech; the loaders' own errors.
+    """
+    if not output.absolute().parent.is_dir():
+        raise DataError(f"cannot write {output}: the folder {output.parent} does not exist")
+    utterance = Utterance("sentence", text.strip(), language)
+    if not any(character.isalnum() for character in text):
+        raise DataError(f"the text {text!r} has nothing to speak")
+    path = resolve_path(model)
+    policy = load_policy(family, path / "model" if (path / "model").is_dir() else path)
+    if reason := policy.check_text(utterance):
+        raise DataError(f"cannot speak {text!r}: {reason}")
+    engine = TorchEngine(policy, temperature=temperature, batch_size=1)
+    engine.publish(0)
+    speaker = Speaker(
+        policy,
+        engine,
+        load_codec(codec, resolve_path(codec_path)),
+        max_codes_per_char=max_codes_per_char,
+        min_codes=min_codes,
+    )
+    groups, _ = speaker.speak([utterance], [[(seed,)]])
+    rollout = groups[0].rollouts[0]
+    if rollout.audio is None or rollout.outcome is not Outcome.SPEECH:
+        raise EngineError(f"the model gave no usable speech ({rollout.outcome}); try another --seed")
+    write_wav(output, rollout.audio)
+    return rollout.audio

@@ -1,0 +1,107 @@
+"""Makes the tiny codec, recogniser, prompts and checkpoint again from nothing but text templates and a voice.
+
+Stages leave their results in the work folder, and a stage whose result is there is not run again: `speech`
+(source clips), `codec`, `recogniser`, `prompts`, `llasa` (the checkpoint).
+"""
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elocution.codecs.tiny import MelSettings, TinyCodec
+from elocution.tiny.codebook import encode_corpus, fit_codec
+from elocution.tiny.pretrain import PretrainSettings, build_policy, build_tokenizer, pretrain
+from elocution.tiny.recogniser import write_recogniser
+from elocution.tiny.sentences import WORDS, draw_sentences
+from elocution.tiny.speech import SpeechCorpus, speak_sentences
+
+__all__ = ["BuildSettings", "build"]
+
+logger = logging.getLogger(__name__)
+
+NOTICE = """\
+The weights and codebook in this folder were derived from speech made by hibari-tts 0.2.1 with its bundled voice
+"heart" (Apache License 2.0), speaking sentences drawn from templates. The dictionary in recogniser/ is an excerpt of
+the CMU Pronouncing Dictionary, Copyright (C) 1993-2015 Carnegie Mellon University, BSD licence.
+"""
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """How much of everything; the defaults made the shipped files."""
+
+    taught: int = 17_400
+    prompts: int = 2_000
+    held_out: int = 600
+    num_codes: int = 2048
+    codec_clips: int = 12_000
+    sentence_seed: int = 2026
+    model_seed: int = 0
+    codec: MelSettings = MelSettings()
+    pretraining: PretrainSettings = PretrainSettings()
+
+
+def build(output: Path, settings: BuildSettings | None = None, *, workers: int = 0) -> None:
+    """Writes `codec/`, `recogniser/`, `prompts/`, `llasa/` and `NOTICE` into `output`; resumable by stage."""
+    settings = settings or BuildSettings()
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "NOTICE").write_text(NOTICE, encoding="utf-8")
+    sentences = draw_sentences(settings.taught + settings.prompts + settings.held_out, settings.sentence_seed)
+    taught = sentences[: settings.taught]
+    corpus = _speech(output / "speech.npz", sentences, workers or len(os.sched_getaffinity(0)))
+    codec = _codec(output / "codec", corpus, settings)
+    write_recogniser(output / "recogniser", WORDS, taught)
+    _write_prompts(output / "prompts" / "train.jsonl", "train", sentences[settings.taught : -settings.held_out])
+    _write_prompts(output / "prompts" / "held_out.jsonl", "held-out", sentences[-settings.held_out :])
+    if (output / "llasa" / "config.json").is_file():
+        logger.info("llasa: already there")
+        return
+    codes = encode_corpus(codec, corpus)
+    policy = build_policy(build_tokenizer(WORDS, settings.num_codes), seed=settings.model_seed)
+    pretrain(
+        policy,
+        taught,
+        codes[: settings.taught],
+        (sentences[-settings.held_out :], codes[-settings.held_out :]),
+        settings.pretraining,
+    )
+    policy.model.half()
+    policy.save_pretrained(str(output / "llasa"))
+
+
+def _speech(path: Path, sentences: Sequence[str], workers: int) -> SpeechCorpus:
+    if path.is_file():
+        corpus = SpeechCorpus.load(path)
+        if corpus.sentences == tuple(sentences):
+            logger.info("speech: %d clips already there", len(sentences))
+            return corpus
+    corpus = speak_sentences(sentences, workers=workers)
+    corpus.save(path)
+    return corpus
+
+
+def _codec(path: Path, corpus: SpeechCorpus, settings: BuildSettings) -> TinyCodec:
+    if (path / "codec.safetensors").is_file():
+        logger.info("codec: already there")
+        return TinyCodec.from_pretrained(path)
+    codec = fit_codec(
+        corpus,
+        num_codes=settings.num_codes,
+        num_clips=min(settings.codec_clips, len(corpus.sentences)),
+        settings=settings.codec,
+        seed=settings.model_seed,
+    )
+    codec.save_pretrained(path)
+    return codec
+
+
+def _write_prompts(path: Path, name: str, sentences: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        json.dumps({"id": f"{name}-{number:04d}", "text": text, "language": "en"})
+        for number, text in enumerate(sentences, start=1)
+    ]
+    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
