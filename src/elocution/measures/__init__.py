@@ -1,9 +1,17 @@
 """Facts about audio, with units. Recognisers by name."""
 
-from elocution.measures.base import PhonemeScorer, Transcriber
+from elocution.measures.base import Likelihood, PhonemeScorer, Transcriber
 from elocution.registry import import_part
 
-__all__ = ["PHONEME_SCORERS", "TRANSCRIBERS", "PhonemeScorer", "Transcriber", "load_phoneme_scorer", "load_transcriber"]
+__all__ = [
+    "PHONEME_SCORERS",
+    "TRANSCRIBERS",
+    "Likelihood",
+    "PhonemeScorer",
+    "Transcriber",
+    "load_phoneme_scorer",
+    "load_transcriber",
+]
 
 TRANSCRIBERS = {
     "pocketsphinx-bigram": "elocution.measures.pocketsphinx:BigramTranscriber",

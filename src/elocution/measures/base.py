@@ -1,10 +1,11 @@
 """What a recogniser must do. Knows no reward."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from elocution.types import Audio
 
-__all__ = ["PhonemeScorer", "Transcriber"]
+__all__ = ["Likelihood", "PhonemeScorer", "Transcriber"]
 
 
 class Transcriber(Protocol):
@@ -14,8 +15,29 @@ class Transcriber(Protocol):
         """What was said, possibly nothing."""
 
 
-class PhonemeScorer(Protocol):
-    """Judges how likely a clip is to say a text."""
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """How well a clip says a text.
 
-    def nll(self, audio: Audio, text: str) -> float:
-        """Negative log-likelihood of `text`, nats per phoneme; lower is better."""
+    `nll` is the negative log-likelihood of the text, nats per phoneme of it, lower is better; infinite if the clip
+    is too short to hold the text. `num_wanted` phonemes make up the text, `num_heard` were heard, whichever they were.
+    """
+
+    nll: float
+    num_wanted: int
+    num_heard: int
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether phonemes were heard at all: noise, hum and music give none, a click at most one."""
+        return self.num_heard >= min(2, self.num_wanted)
+
+
+class PhonemeScorer(Protocol):
+    """Judges how likely a clip is to say a text; independent of the clips before it."""
+
+    def score(self, audio: Audio, text: str) -> Likelihood:
+        """The likelihood of a normalised text.
+
+        Raises: ValueError if nothing in the text can be pronounced.
+        """

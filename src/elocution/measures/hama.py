@@ -4,18 +4,21 @@ import hama
 import numpy as np
 from numpy.typing import NDArray
 
+from elocution.measures.base import Likelihood
+from elocution.measures.ctc import ctc_nll, num_labels_heard
 from elocution.measures.resample import samples_at
 from elocution.types import Audio
 
-__all__ = ["HamaScorer", "ctc_nll"]
+__all__ = ["HamaScorer"]
 
 _SAMPLE_RATE = 16_000
-MAX_NLL = 20.0
-"""Reported where a clip is too short for any alignment of the text, nats per phoneme; wrong texts give about 10."""
+_WORD_BOUNDARY = "<wb>"
+# The pronouncer separates the parts of some phonemes by a space that the recogniser never emits.
+_NEVER_EMITTED = " "
 
 
 class HamaScorer:
-    """Scores English text by its phonemes; pronunciations are looked up once per word."""
+    """Scores English text by its phonemes; a word is pronounced once and remembered."""
 
     def __init__(self) -> None:
         self._asr = hama.ASRModel()
@@ -23,44 +26,34 @@ class HamaScorer:
         self._index = {token: index for index, token in enumerate(self._asr.decoder_tokens)}
         self._phonemes: dict[str, list[int]] = {}
 
-    def nll(self, audio: Audio, text: str) -> float:
-        """CTC negative log-likelihood per phoneme, nats, at most `MAX_NLL`.
-
-        Raises: ValueError if the text has no phoneme that the model knows.
-        """
+    def score(self, audio: Audio, text: str) -> Likelihood:
         targets = [phoneme for word in text.split() for phoneme in self._pronounce(word)]
         if not targets:
             raise ValueError(f"no phoneme to listen for in {text!r}")
-        samples = samples_at(audio, _SAMPLE_RATE)
-        logprobs, lengths = self._asr.session.run(
+        logprobs, blank = self._logprobs(audio), self._asr.blank_id
+        return Likelihood(
+            ctc_nll(logprobs, targets, blank) / len(targets), len(targets), num_labels_heard(logprobs, blank)
+        )
+
+    def _logprobs(self, audio: Audio) -> NDArray[np.float64]:
+        """Log-probabilities [frames, vocabulary] at 50 Hz.
+
+        The mass of the word boundary is given to the blank: words run together in speech, and where the model hears
+        a boundary says nothing about whether the right phonemes were spoken.
+        """
+        samples = samples_at(audio, _SAMPLE_RATE).clip(-1.0, 1.0)
+        (logprobs,), lengths = self._asr.session.run(
             ["log_probs", "out_lengths"],
             {"waveform": samples[None], "waveform_lengths": np.array([len(samples)])},
         )
-        total = ctc_nll(logprobs[0, : int(lengths[0])].astype(np.float64), targets, self._asr.blank_id)
-        return min(MAX_NLL, total / len(targets))
+        merged: NDArray[np.float64] = logprobs[: int(lengths[0])].astype(np.float64)
+        blank, boundary = self._asr.blank_id, self._index[_WORD_BOUNDARY]
+        merged[:, blank] = np.logaddexp(merged[:, blank], merged[:, boundary])
+        merged[:, boundary] = -np.inf
+        return merged
 
     def _pronounce(self, word: str) -> list[int]:
         if word not in self._phonemes:
-            spoken = self._g2p.predict(word)
-            self._phonemes[word] = [self._index[item.phoneme] for item in spoken.alignments]
+            spoken = [item.phoneme for item in self._g2p.predict(word).alignments]
+            self._phonemes[word] = [self._index[phoneme] for phoneme in spoken if phoneme != _NEVER_EMITTED]
         return self._phonemes[word]
-
-
-def ctc_nll(logprobs: NDArray[np.float64], targets: list[int], blank: int) -> float:
-    """Negative log of the summed probability of all alignments of `targets`, nats; large but finite if there is none.
-
-    Shapes: `logprobs` [frames, vocabulary].
-    Source: Graves et al. 2006, "Connectionist Temporal Classification", section 4.1.
-    """
-    states = np.full(2 * len(targets) + 1, blank)
-    states[1::2] = targets
-    impossible = -1e9
-    skips = np.zeros(len(states), dtype=bool)
-    skips[2:] = (states[2:] != blank) & (states[2:] != states[:-2])
-    forward = np.full(len(states), impossible)
-    forward[:2] = logprobs[0, states[:2]]
-    for frame in logprobs[1:]:
-        from_previous = np.concatenate([[impossible], forward[:-1]])
-        from_skip = np.where(skips, np.concatenate([[impossible, impossible], forward[:-2]]), impossible)
-        forward = np.logaddexp(np.logaddexp(forward, from_previous), from_skip) + frame[states]
-    return float(-np.logaddexp(forward[-1], forward[-2]))

@@ -12,7 +12,12 @@ SILENCE_DB = -50.0
 
 
 def loudest_level_db(audio: Audio) -> float:
-    """Root mean square of the loudest 20 ms, dB relative to full scale; -inf for digital silence."""
+    """Root mean square of the loudest 20 ms, dB relative to full scale; -inf for digital silence.
+
+    Raises: ValueError if a sample is not finite.
+    """
+    if not np.isfinite(audio.samples).all():
+        raise ValueError("the level of a clip with samples that are not finite is undefined")
     frame = max(1, round(_FRAME_S * audio.sample_rate))
     padded = np.pad(audio.samples.astype(np.float64), (0, -len(audio.samples) % frame))
     energy = (padded.reshape(-1, frame) ** 2).mean(axis=1).max(initial=0.0)

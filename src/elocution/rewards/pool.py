@@ -1,17 +1,21 @@
 """Scorers in worker processes: one model set per worker, a time limit per clip, failures as values.
 
-A worker that dies or hangs is replaced; its clip is tried once more and then reported as failed.
+A worker that dies or hangs is replaced; its clip is tried once more and then reported as failed. A worker ends with
+the process that started it, however that one ended.
 """
 
 import multiprocessing
+import multiprocessing.connection
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from pebble import ProcessFuture, ProcessPool
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from elocution.errors import RewardUnavailable
 from elocution.measures import load_transcriber
@@ -34,7 +38,7 @@ class ScoringPool(Generic[Task, Result]):
     """`workers` processes that each call `factory()` once and its result for every task.
 
     `factory` and the tasks must be picklable; `workers` = 0 means one for each core. Processes start at the first
-    call and end with the context.
+    task and end with the context.
     """
 
     def __init__(
@@ -51,72 +55,120 @@ class ScoringPool(Generic[Task, Result]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._pool is not None:
-            self._pool.stop()
-            self._pool.join()
+            _end(self._pool)
             self._pool = None
 
     def map(self, tasks: Sequence[Task]) -> list[Result | Exception]:
         """The result of every task in order; an exception stands where a task failed twice.
+
+        Tasks start in their order, so the longest should come first.
 
         Raises: RewardUnavailable if the workers cannot start.
         """
         results: dict[int, Result | Exception] = {}
         pending = list(range(len(tasks)))
         for _ in range(_ATTEMPTS):
-            pool = self._running()
-            futures = {index: pool.schedule(_run, args=(tasks[index],), timeout=self._timeout_s) for index in pending}
-            results |= {index: _outcome(future, self._timeout_s) for index, future in futures.items()}
+            results |= self._attempt(tasks, pending)
             pending = [index for index in pending if isinstance(results[index], Exception)]
         return [results[index] for index in range(len(tasks))]
 
-    def _running(self) -> ProcessPool:
-        """The pool, started and known to answer."""
-        if self._pool is not None and self._pool.active:
-            return self._pool
-        saved = {name: os.environ.get(name) for name in _ONE_THREAD}
-        os.environ.update(_ONE_THREAD)
-        try:
-            pool = ProcessPool(
-                max_workers=self._workers,
-                initializer=_start,
-                initargs=(self._factory,),
-                context=multiprocessing.get_context("spawn"),
-            )
-            ready = pool.schedule(_ping, timeout=_START_TIMEOUT_S)
+    def _attempt(self, tasks: Sequence[Task], pending: Sequence[int]) -> dict[int, Result | Exception]:
+        futures: dict[int, ProcessFuture[Any]] = {}
+        results: dict[int, Result | Exception] = {}
+        for index in pending:
             try:
-                ready.result()
-            except Exception as error:
-                pool.stop()
-                pool.join()
-                raise RewardUnavailable(f"the scoring processes cannot start: {error}") from error
-        finally:
-            for name, value in saved.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+                futures[index] = self._running().schedule(_run, args=(tasks[index],), timeout=self._timeout_s)
+            except RuntimeError as error:  # the pool broke between the look at it and the call
+                results[index] = RewardUnavailable(f"the scoring processes died: {error}")
+        return results | {index: _outcome(future, self._timeout_s) for index, future in futures.items()}
+
+    def _running(self) -> ProcessPool:
+        """The pool, started and known to answer; one that lost a worker while it had no task is made anew."""
+        if self._pool is not None:
+            if self._pool.active:
+                return self._pool
+            _end(self._pool)
+            self._pool = None
+        pool = ProcessPool(
+            max_workers=self._workers,
+            initializer=_start,
+            initargs=(self._factory,),
+            context=multiprocessing.get_context("spawn"),
+        )
+        try:
+            with _environment(_ONE_THREAD):
+                pool.schedule(_ping).result()
+        except Exception as error:
+            _end(pool)
+            raise RewardUnavailable(f"the scoring processes cannot start: {error}") from error
+        except BaseException:
+            _end(pool)
+            raise
         self._pool = pool
         return pool
 
 
+def _end(pool: ProcessPool) -> None:
+    pool.stop()  # type: ignore[no-untyped-call]
+    pool.join()
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Sets environment variables, which child processes inherit, for as long as the context lasts."""
+    saved = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def _start(factory: Callable[[], Callable[[Any], Any]]) -> None:
+    """Runs in a worker before its first task; a factory that fails makes every task fail with its reason."""
     global _score
-    _score = factory()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    limit = threading.Timer(_START_TIMEOUT_S, os._exit, (1,))
+    limit.start()
+    try:
+        _score = factory()
+    except Exception as error:  # reported as the result of each task, and so counted
+        _score = partial(_refuse, f"{type(error).__name__}: {error}")
+    finally:
+        limit.cancel()
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _refuse(reason: str, task: Any) -> Any:
+    raise RewardUnavailable(reason)
 
 
 def _run(task: Any) -> Any:
     return _score(task)
 
 
-def _ping() -> bool:
-    return callable(_score)
+def _ping() -> None:
+    if isinstance(_score, partial) and _score.func is _refuse:
+        _score(None)
 
 
-def _outcome(future: ProcessFuture, timeout_s: float) -> Any:
+def _outcome(future: ProcessFuture[Any], timeout_s: float) -> Any:
     try:
         return future.result()
     except FutureTimeoutError:
         return RewardUnavailable(f"scoring took longer than {timeout_s:g} s")
+    except ProcessExpired as error:
+        return RewardUnavailable(f"the scoring process died with exit code {error.exitcode}")
     except Exception as error:  # a worker's failure of any kind is this clip's result, and is counted
         return error
 

@@ -20,7 +20,10 @@ __all__ = ["Heard", "WerNllReward", "harmonic_reward", "listen"]
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the recognisers made of one clip. Units: fraction; nats per phoneme."""
+    """What the recognisers made of one clip. Units: fraction; nats per phoneme.
+
+    `nll` is infinite if the clip is too short to hold the text.
+    """
 
     transcript: str
     wer: float
@@ -41,7 +44,11 @@ def harmonic_reward(
 
 
 class WerNllReward:
-    """`harmonic_reward` of a transcript's WER and the wanted text's likelihood; `raw` keeps `wer` and `nll`."""
+    """`harmonic_reward` of a transcript's WER and the wanted text's likelihood, in [0, 1]; higher is better.
+
+    `raw` keeps `wer` and, where it is finite, `nll`; `empty_transcript` is 1 where nothing was heard, and then the
+    value is `FLOOR`.
+    """
 
     def __init__(self, config: RewardConfig, pool: ScoringPool[tuple[Audio, str], Heard] | None = None) -> None:
         self._config = config
@@ -59,20 +66,36 @@ class WerNllReward:
         self._pool.__exit__(kind, error, trace)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        audible = {
+        clips = {
             index: (rollout.audio, normalize(rollout.utterance.text, rollout.utterance.language))
             for index, rollout in enumerate(rollouts)
             if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
         }
-        heard = dict(zip(audible, self._pool.map(list(audible.values())), strict=True))
+        heard = self._listen(clips)
         return [
             self._score(heard[index]) if index in heard else _floor(rollout.outcome)
             for index, rollout in enumerate(rollouts)
         ]
 
+    def _listen(self, clips: dict[int, tuple[Audio, str]]) -> dict[int, Heard | Exception]:
+        """What was heard in each clip. Clips that share one audio object and text are listened to once.
+
+        The longest come first, so that the workers finish together.
+        """
+        distinct = {(id(audio), text): (audio, text) for audio, text in clips.values()}
+        order = sorted(distinct.values(), key=lambda clip: clip[0].duration_s, reverse=True)
+        heard = self._pool.map(order)
+        by_clip = {(id(audio), text): one for (audio, text), one in zip(order, heard, strict=True)}
+        return {index: by_clip[id(audio), text] for index, (audio, text) in clips.items()}
+
     def _score(self, heard: Heard | Exception) -> Score:
         if isinstance(heard, Exception):
             return Score(value=None, error=f"{type(heard).__name__}: {heard}")
+        if math.isnan(heard.wer) or math.isnan(heard.nll):
+            return Score(value=None, error=f"a recogniser answered NaN: WER {heard.wer}, NLL {heard.nll}")
+        raw = {"wer": heard.wer} | ({"nll": heard.nll} if math.isfinite(heard.nll) else {})
+        if not heard.transcript:
+            return Score(value=FLOOR, raw=raw | {"empty_transcript": 1.0}, transcript="")
         config = self._config
         value = harmonic_reward(
             heard.wer,
@@ -82,14 +105,14 @@ class WerNllReward:
             lambda_wer=config.lambda_wer,
             lambda_nll=config.lambda_nll,
         )
-        return Score(value=value, raw={"wer": heard.wer, "nll": heard.nll}, transcript=heard.transcript)
+        return Score(value=value, raw=raw, transcript=heard.transcript)
 
 
 def _floor(outcome: Outcome) -> Score:
     """A completion without speech: every word deleted, nothing heard."""
     if outcome is Outcome.SPEECH:
         return Score(value=None, error="the completion is marked as speech but has no audio")
-    return Score(value=FLOOR, raw={"wer": 1.0}, transcript="")
+    return Score(value=FLOOR, raw={"wer": 1.0, "empty_transcript": 1.0}, transcript="")
 
 
 def _build_listener(asr: str, nll: str) -> Callable[[tuple[Audio, str]], Heard]:
@@ -97,7 +120,12 @@ def _build_listener(asr: str, nll: str) -> Callable[[tuple[Audio, str]], Heard]:
 
 
 def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: tuple[Audio, str]) -> Heard:
-    """Transcribes a clip and scores its normalised text. An empty transcript is WER 1, whatever the likelihood."""
+    """Transcribes a clip and scores its normalised text. An empty transcript is WER 1, whatever the likelihood.
+
+    A word recogniser finds words in noise, hum and music; where the phoneme recogniser hears no speech, nothing was
+    said, and the transcript is empty.
+    """
     audio, text = clip
-    transcript = normalize(transcriber.transcribe(audio), "en")
-    return Heard(transcript, word_error_rate(text, transcript).rate, scorer.nll(audio, text))
+    likelihood = scorer.score(audio, text)
+    transcript = normalize(transcriber.transcribe(audio), "en") if likelihood.is_speech else ""
+    return Heard(transcript, word_error_rate(text, transcript).rate, likelihood.nll)

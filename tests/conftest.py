@@ -1,0 +1,21 @@
+"""Real speech for the tests: a few short clips, each in a file that is named after its words."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from elocution.types import Audio
+
+_SPEECH = Path(__file__).parent / "data" / "speech"
+
+
+@pytest.fixture(scope="session")
+def spoken() -> dict[str, Audio]:
+    """Text -> clip, 16 kHz."""
+    clips = {}
+    for path in sorted(_SPEECH.glob("*.flac")):
+        samples, sample_rate = soundfile.read(path, dtype="float32")
+        clips[path.stem.replace("-", " ")] = Audio(np.asarray(samples), sample_rate)
+    return clips
