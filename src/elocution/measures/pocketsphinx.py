@@ -13,25 +13,41 @@ from elocution.types import Audio
 __all__ = ["BigramTranscriber", "OpenTranscriber"]
 
 _SAMPLE_RATE = 16_000
+_SHORTEST_WORD_S = 0.1
 _TINY = Path(__file__).parents[1] / "assets" / "tiny" / "recogniser"
 
 
 class _PocketsphinxTranscriber:
-    """One decoder. Cepstral means are taken over each clip, so that no clip influences the next."""
+    """One decoder that remembers nothing of the clips before.
+
+    Cepstral means are taken over each clip. The front end is made anew for each, because its noise estimate lives on;
+    all senones are computed in each frame, because the others would keep the best Gaussians of an earlier clip.
+    """
 
     def __init__(self, **options: Any) -> None:
         model = Path(get_model_path("en-us"))
         defaults = {"dict": str(model / "cmudict-en-us.dict"), "lm": str(model / "en-us.lm.bin")}
         self._decoder = Decoder(
-            hmm=str(model / "en-us"), loglevel="FATAL", cmn="batch", fwdflat=False, **(defaults | options)
+            hmm=str(model / "en-us"),
+            loglevel="FATAL",
+            cmn="batch",
+            compallsen=True,
+            fwdflat=False,
+            **(defaults | options),
         )
 
     def transcribe(self, audio: Audio) -> str:
+        """The words heard; none in a clip that is shorter than any word."""
         samples = samples_at(audio, _SAMPLE_RATE)
+        if len(samples) < _SHORTEST_WORD_S * _SAMPLE_RATE:
+            return ""
         pcm = (samples * 32767).clip(-32768, 32767).astype(np.int16).tobytes()
+        self._decoder.reinit_feat()
         self._decoder.start_utt()
-        self._decoder.process_raw(pcm, full_utt=True)
-        self._decoder.end_utt()
+        try:
+            self._decoder.process_raw(pcm, full_utt=True)
+        finally:
+            self._decoder.end_utt()
         hypothesis = self._decoder.hyp()
         return str(hypothesis.hypstr) if hypothesis else ""
 
@@ -44,7 +60,7 @@ class OpenTranscriber(_PocketsphinxTranscriber):
 
 
 class BigramTranscriber(_PocketsphinxTranscriber):
-    """The words of the tiny checkpoints and which of them follow each other.
+    """The words of the tiny checkpoints and which of them follow each other; coarse, for speed.
 
     Raises: RewardUnavailable if the shipped language model is missing.
     """
@@ -53,4 +69,12 @@ class BigramTranscriber(_PocketsphinxTranscriber):
         for name in ("words.dict", "bigram.arpa"):
             if not (_TINY / name).is_file():
                 raise RewardUnavailable(f"the recogniser file {_TINY / name} is missing; reinstall elocution")
-        super().__init__(dict=str(_TINY / "words.dict"), lm=str(_TINY / "bigram.arpa"), maxhmmpf=1000, ds=2)
+        super().__init__(
+            dict=str(_TINY / "words.dict"),
+            lm=str(_TINY / "bigram.arpa"),
+            maxhmmpf=1000,
+            ds=2,
+            topn=2,
+            pl_window=0,
+            bestpath=False,
+        )
