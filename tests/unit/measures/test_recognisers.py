@@ -51,7 +51,9 @@ def test_a_transcript_does_not_depend_on_the_clips_before_it(
 
 
 def test_reversed_speech_is_not_understood(transcriber: Transcriber, spoken: dict[str, Audio]) -> None:
-    errors = [word_error_rate(text, transcriber.transcribe(_audio(clip.samples[::-1]))) for text, clip in spoken.items()]
+    errors = [
+        word_error_rate(text, transcriber.transcribe(_audio(clip.samples[::-1]))) for text, clip in spoken.items()
+    ]
     assert corpus_word_error_rate(errors) >= 0.8
 
 
@@ -94,9 +96,7 @@ def test_one_wrong_word_is_less_likely(scorer: PhonemeScorer, spoken: dict[str, 
         assert scorer.score(clip, wrong).nll > scorer.score(clip, text).nll + 0.5
 
 
-def test_the_likelihood_does_not_depend_on_the_clips_before_it(
-    scorer: PhonemeScorer, spoken: dict[str, Audio]
-) -> None:
+def test_the_likelihood_does_not_depend_on_the_clips_before_it(scorer: PhonemeScorer, spoken: dict[str, Audio]) -> None:
     first = {text: scorer.score(clip, text) for text, clip in spoken.items()}
     again = {text: scorer.score(spoken[text], text) for text in reversed(spoken)}
     assert again == first

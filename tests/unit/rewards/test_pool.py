@@ -1,0 +1,135 @@
+"""The scoring pool under what workers do in the field: die, hang, raise, fail to start, outlive their parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from obedient_worker import build, build_failing
+
+from elocution.errors import RewardUnavailable
+from elocution.rewards.pool import ScoringPool
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ScoringPool[str, str]]:
+    with ScoringPool(build, workers=2, timeout_s=20.0) as pool:
+        yield pool
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def _wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while any(_is_running(pid) for pid in pids):
+        assert time.monotonic() < deadline, f"still running: {pids}"
+        time.sleep(0.02)
+
+
+def test_results_come_in_the_order_of_the_tasks(pool: ScoringPool[str, str]) -> None:
+    tasks = [f"task {index}" for index in range(40)]
+    assert pool.map(tasks) == [task.upper() for task in tasks]
+
+
+def test_no_task_starts_no_process() -> None:
+    with ScoringPool(build_failing) as pool:
+        assert pool.map([]) == []
+
+
+def test_s04_workers_score_at_the_same_time(pool: ScoringPool[str, str]) -> None:
+    spans = [str(span).split() for span in pool.map(["span 0.4"] * 4)]
+    assert len({pid for _, _, pid in spans}) == 2
+    first, second = ([s for s in spans if s[2] == pid] for pid in sorted({pid for _, _, pid in spans}))
+    assert float(first[0][0]) < float(second[0][1])
+    assert float(second[0][0]) < float(first[0][1])
+
+
+def test_s02_s09_an_exception_is_the_result_of_its_own_task_only(pool: ScoringPool[str, str]) -> None:
+    first, failed, last = pool.map(["one", "raise three", "six"])
+    assert (first, last) == ("ONE", "SIX")
+    assert isinstance(failed, ValueError)
+    assert str(failed) == "cannot score three"
+
+
+@pytest.mark.parametrize(("command", "code"), [("kill", -9), ("exit", 3)])
+def test_a_dead_worker_costs_its_own_task_only(pool: ScoringPool[str, str], command: str, code: int) -> None:
+    results = pool.map(["one", command, "three", "six"])
+    assert [results[0], *results[2:]] == ["ONE", "THREE", "SIX"]
+    assert isinstance(results[1], RewardUnavailable)
+    assert f"exit code {code}" in str(results[1])
+
+
+def test_a_task_whose_worker_died_once_is_tried_again(pool: ScoringPool[str, str], tmp_path: Path) -> None:
+    task = f"once {tmp_path / 'mark'}"
+    assert pool.map([task]) == [task.upper()]
+
+
+def test_a_worker_killed_between_calls_is_replaced(pool: ScoringPool[str, str]) -> None:
+    pid = int(str(pool.map(["pid"])[0]))
+    os.kill(pid, signal.SIGKILL)
+    assert pool.map(["one", "three"]) == ["ONE", "THREE"]
+    _wait_until_gone([pid])
+    assert pool.map(["six"]) == ["SIX"]
+
+
+def test_s05_a_hanging_scorer_costs_its_own_task_only() -> None:
+    with ScoringPool(build, workers=2, timeout_s=0.5) as pool:
+        one, hung, three = pool.map(["one", "hang", "three"])
+    assert (one, three) == ("ONE", "THREE")
+    assert isinstance(hung, RewardUnavailable)
+    assert "longer than 0.5 s" in str(hung)
+
+
+def test_scorers_that_cannot_be_built_say_why() -> None:
+    with ScoringPool(build_failing, workers=1) as pool, pytest.raises(RewardUnavailable, match="model file is missing"):
+        pool.map(["one"])
+
+
+def test_no_worker_outlives_the_context() -> None:
+    with pytest.raises(KeyError), ScoringPool(build, workers=2, timeout_s=20.0) as pool:  # noqa: PT012
+        pids = [int(str(pid)) for pid in pool.map(["pid"] * 4)]
+        raise KeyError
+    _wait_until_gone(pids)
+
+
+PARENT = """
+import sys
+from obedient_worker import build
+from elocution.rewards.pool import ScoringPool
+if __name__ == "__main__":
+    with ScoringPool(build, workers=2, timeout_s=60.0) as pool:
+        spans = pool.map(["span 0.3"] * 4)
+        print(*{span.split()[2] for span in spans}, flush=True)
+        pool.map(["hang"] * 2)
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_no_worker_outlives_a_killed_parent(tmp_path: Path, ending: signal.Signals) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen([sys.executable, script], env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        parent.send_signal(ending)
+    _wait_until_gone(pids)
+
+
+def test_workers_import_no_torch() -> None:
+    program = (
+        "import sys, elocution.rewards.pool, elocution.rewards.wer_nll, elocution.measures.pocketsphinx, "
+        "elocution.measures.hama; sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'scipy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,172 @@
+"""The harmonic reward with scripted recognisers: the formula, and what stands where a number must not."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elocution.config.tree import RewardConfig
+from elocution.measures import Likelihood
+from elocution.rewards.base import FLOOR
+from elocution.rewards.wer_nll import Heard, WerNllReward, harmonic_reward, listen
+from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
+
+reward = partial(harmonic_reward, alpha_wer=3.0, alpha_nll=3.0, lambda_wer=0.6, lambda_nll=0.4)
+
+
+class InlinePool:
+    """Stands in for the worker processes: calls `score` here, failures becoming values; counts the calls."""
+
+    def __init__(self, score: Callable[[tuple[Audio, str]], Heard]) -> None:
+        self.score, self.tasks = score, list[tuple[Audio, str]]()
+
+    def __enter__(self) -> "InlinePool":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def map(self, tasks: Sequence[tuple[Audio, str]]) -> list[Any]:
+        self.tasks += tasks
+        return [self._one(task) for task in tasks]
+
+    def _one(self, task: tuple[Audio, str]) -> Heard | Exception:
+        try:
+            return self.score(task)
+        except RuntimeError as error:
+            return error
+
+
+def _clip(value: float, duration_s: float = 0.5) -> Audio:
+    return Audio(np.full(round(16_000 * duration_s), value, np.float32), 16_000)
+
+
+def _rollout(audio: Audio | None, outcome: Outcome = Outcome.SPEECH, text: str = "The green house.") -> Rollout:
+    completion = Completion(np.zeros((1, 1), np.int64), np.zeros((1, 1), np.float32), FinishReason.STOP, 0)
+    return Rollout(Utterance("u", text), completion, np.zeros((1, 1), np.int64), audio, outcome)
+
+
+def _scores(rollouts: Sequence[Rollout], pool: InlinePool) -> list[Score]:
+    with WerNllReward(RewardConfig(), pool=pool) as scorer:  # type: ignore[arg-type]
+        return scorer(rollouts)
+
+
+@pytest.mark.parametrize(
+    ("wer", "nll", "value"),
+    [
+        # Worked out by hand from 1 - tanh(3 WER) and exp(-NLL / 3), weights 0.6 and 0.4.
+        (0.0, 0.0, 1.0),
+        (0.0, 0.5, 0.932),
+        (0.0, 1.0, 0.863),
+        (0.0, 2.0, 0.725),
+        (0.1, 1.0, 0.712),
+        (0.5, 1.0, 0.145),
+        (1.0, 3.0, 0.008),
+    ],
+)
+def test_published_values(wer: float, nll: float, value: float) -> None:
+    assert reward(wer, nll) == pytest.approx(value, abs=5e-4)
+
+
+def test_the_weights_move_the_mean_towards_their_utility() -> None:
+    # Utilities 1 and exp(-1): equal weights give 2 / (1 + e), WER alone would give 1.
+    even = harmonic_reward(0.0, 3.0, alpha_wer=3, alpha_nll=3, lambda_wer=0.5, lambda_nll=0.5)
+    assert even == pytest.approx(1 / (0.5 + 0.5 * math.e))
+    assert harmonic_reward(0.0, 3.0, alpha_wer=3, alpha_nll=3, lambda_wer=0.9, lambda_nll=0.1) > even
+
+
+def test_more_errors_and_less_likely_sound_never_pay() -> None:
+    grid = np.array([[reward(wer, nll) for nll in (0, 0.1, 1, 3, 10, math.inf)] for wer in (0, 0.1, 0.3, 1, 2)])
+    assert (np.diff(grid, axis=0) <= 0).all()
+    assert (np.diff(grid, axis=1) <= 0).all()
+    assert ((grid >= 0) & (grid <= 1)).all()
+
+
+def test_scores_keep_the_order_of_the_rollouts_whatever_their_length() -> None:
+    def hear(task: tuple[Audio, str]) -> Heard:
+        return Heard("the green house", wer=float(task[0].samples[0]), nll=0.0)
+
+    clips = [_clip(value, length) for value, length in ((0.1, 0.2), (0.3, 0.9), (0.2, 0.4), (0.0, 0.6))]
+    pool = InlinePool(hear)
+    scores = _scores([_rollout(clip) for clip in clips], pool)
+    assert [score.raw["wer"] for score in scores] == pytest.approx([0.1, 0.3, 0.2, 0.0])
+    assert [audio.duration_s for audio, _ in pool.tasks] == [0.9, 0.6, 0.4, 0.2]
+
+
+def test_s10_clips_that_share_audio_and_text_are_listened_to_once() -> None:
+    clip = _clip(0.1)
+    pool = InlinePool(lambda task: Heard(task[1], wer=0.0, nll=float(len(task[1]))))
+    scores = _scores([_rollout(clip), _rollout(clip), _rollout(clip, text="black house")], pool)
+    assert len(pool.tasks) == 2
+    assert scores[0] == scores[1]
+    assert scores[2].transcript == "black house"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.EMPTY, Outcome.SILENT, Outcome.RUNAWAY])
+def test_s01_s07_what_is_no_speech_takes_the_floor_unheard(outcome: Outcome) -> None:
+    pool = InlinePool(lambda task: Heard("the green house", 0.0, 0.0))
+    (score,) = _scores([_rollout(None if outcome is Outcome.EMPTY else _clip(0.1), outcome)], pool)
+    assert score == Score(value=FLOOR, raw={"wer": 1.0, "empty_transcript": 1.0}, transcript="")
+    assert pool.tasks == []
+
+
+def test_s01_an_empty_transcript_takes_the_floor_and_is_flagged() -> None:
+    (score,) = _scores([_rollout(_clip(0.1))], InlinePool(lambda task: Heard("", wer=1.0, nll=0.1)))
+    assert score.value == FLOOR
+    assert score.raw == {"wer": 1.0, "nll": 0.1, "empty_transcript": 1.0}
+    assert reward(2.0, 20.0) > FLOOR
+
+
+def test_s02_s16_a_failure_is_a_reason_and_leaves_the_others_alone() -> None:
+    def hear(task: tuple[Audio, str]) -> Heard:
+        if task[0].samples[0] > 0.15:
+            raise RuntimeError("out of memory")
+        return Heard("the green house", 0.0, 0.0)
+
+    scores = _scores([_rollout(_clip(value)) for value in (0.1, 0.2, 0.1)], InlinePool(hear))
+    assert [score.value for score in scores] == [1.0, None, 1.0]
+    assert scores[1].error == "RuntimeError: out of memory"
+    assert scores[1].raw == {}
+
+
+@pytest.mark.parametrize(("wer", "nll"), [(math.nan, 0.1), (0.1, math.nan)])
+def test_s02_nan_is_a_failure(wer: float, nll: float) -> None:
+    (score,) = _scores([_rollout(_clip(0.1))], InlinePool(lambda task: Heard("the", wer, nll)))
+    assert score.value is None
+    assert "NaN" in str(score.error)
+
+
+def test_an_infinite_likelihood_counts_but_is_no_measure() -> None:
+    (score,) = _scores([_rollout(_clip(0.1))], InlinePool(lambda task: Heard("the", 0.5, math.inf)))
+    assert score.value == pytest.approx(0.0, abs=1e-6)
+    assert score.raw == {"wer": 0.5}
+
+
+def test_speech_without_audio_is_not_the_policys_fault() -> None:
+    (score,) = _scores([_rollout(None)], InlinePool(lambda task: Heard("the", 0.0, 0.0)))
+    assert score.value is None
+
+
+class Says:
+    """Recognisers that answer the same whatever they hear."""
+
+    def __init__(self, transcript: str, num_heard: int) -> None:
+        self.transcript, self.num_heard = transcript, num_heard
+
+    def transcribe(self, audio: Audio) -> str:
+        return self.transcript
+
+    def score(self, audio: Audio, text: str) -> Likelihood:
+        return Likelihood(nll=0.5, num_wanted=10, num_heard=self.num_heard)
+
+
+def test_the_transcript_is_normalised_like_the_text() -> None:
+    recogniser = Says("The [noise] green, HOUSE", num_heard=9)
+    assert listen(recogniser, recogniser, (_clip(0.1), "the green house")) == Heard("the green house", 0.0, 0.5)
+
+
+def test_s06_words_found_where_no_phoneme_is_are_not_a_transcript() -> None:
+    recogniser = Says("thank you for watching", num_heard=1)
+    assert listen(recogniser, recogniser, (_clip(0.1), "the green house")) == Heard("", 1.0, 0.5)
