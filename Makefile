@@ -3,9 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 TINY_STAMP := .venv/.installed-tiny-build
-RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+# Fixed once: a clock read in each line of a recipe may give two names.
+ifndef RUN
+RUN := $(if $(wildcard runs/demo),runs/demo-$(shell date +%Y%m%d-%H%M%S),runs/demo)
+endif
 
-.PHONY: help setup demo test test-slow smoke check fix bench tiny clean
+.PHONY: help setup demo test test-slow smoke check fix docs bench tiny clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,13 +42,16 @@ smoke: $(STAMP)  ## two training steps and a report, in a minute
 	$(BIN)/python -m pytest tests/integration/test_smoke.py
 
 check: $(STAMP)  ## lint, formatting, types: what must be clean before a commit
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/mypy
 
 fix: $(STAMP)  ## repair lint and formatting
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks scripts
+	$(BIN)/ruff format src tests benchmarks scripts
+
+docs: $(STAMP)  ## write docs/configuration.md and the checksums of the shipped files again
+	$(BIN)/python scripts/write_generated.py
 
 bench: $(STAMP)  ## generation against transformers, time and memory of a step
 	$(BIN)/python benchmarks/bench.py

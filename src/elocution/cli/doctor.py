@@ -5,20 +5,21 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
+import socket
 import sys
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
-from elocution.assets import BUILTIN
+from elocution.assets import BUILTIN, find_damage
 
 __all__ = ["Finding", "doctor", "examine"]
 
 # What each optional set of packages brings, and a module that shows it is there.
 _EXTRAS = {"tiny-build": ("hibari", "sklearn"), "dev": ("pytest", "hypothesis", "mypy")}
-_CORE = ("torch", "transformers", "safetensors", "pocketsphinx", "hama", "jiwer", "soundfile", "pebble", "matplotlib")
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,16 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for 
 
 
 def examine() -> list[Finding]:
-    """Python, machine, packages, extras and shipped files, in this order."""
+    """Python, machine, packages, extras, shipped files and ports, in this order."""
     findings = [
         Finding("python", sys.version_info >= (3, 11), True, f"{platform.python_version()} (3.11 or newer is needed)"),
-        Finding("cores", True, True, f"{len(os.sched_getaffinity(0))} usable"),
+        Finding("cores", True, True, f"{_usable_cores()} usable"),
         _memory(),
         Finding("free disk here", True, True, f"{shutil.disk_usage('.').free / 2**30:.1f} GiB"),
     ]
-    for package in _CORE:
+    for package in _core_packages():
         version = _version(package)
-        findings.append(
-            Finding(package, version is not None, True, version or "missing: pip install --force-reinstall elocution")
-        )
+        findings.append(Finding(package, version is not None, True, version or f"missing: pip install {package}"))
     findings.append(_gpu())
     for extra, modules in _EXTRAS.items():
         absent = [module for module in modules if importlib.util.find_spec(module) is None]
@@ -65,7 +64,33 @@ def examine() -> list[Finding]:
     for name, path in BUILTIN.items():
         found = path.exists()
         findings.append(Finding(name, found, True, str(path) if found else f"{path} is missing; reinstall elocution"))
-    return findings
+    damage = find_damage()
+    detail = f"{'; '.join(damage)}; reinstall elocution" if damage else "every checksum agrees"
+    return [*findings, Finding("shipped files", not damage, True, detail), _port()]
+
+
+def _core_packages() -> list[str]:
+    """The packages that elocution itself requires, extras left out; empty where its metadata is not installed."""
+    try:
+        requirements = importlib.metadata.requires("elocution") or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requirements if "extra ==" not in line]
+
+
+def _usable_cores() -> int:
+    # Only Linux tells how many cores this process may use.
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _port() -> Finding:
+    try:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            return Finding("local ports", True, False, f"127.0.0.1 can be listened on (tried {listener.getsockname()[1]})")
+    except OSError as error:
+        return Finding("local ports", False, False, f"cannot listen on 127.0.0.1: {error}")
 
 
 def _version(package: str) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from elocution.config.reference import describe_range
 from elocution.config.tree import RunConfig
 from elocution.errors import ConfigError
 
@@ -30,12 +31,11 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name}: not valid TOML: {error}") from error
     _check_keys(tree, RunConfig, name, text)
-    for override in overrides:
-        _apply_override(tree, override)
+    places = {_apply_override(tree, override): f"--set {override}" for override in overrides}
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(_describe(error, name)) from error
+        raise ConfigError(_describe(error, name, text, places)) from error
 
 
 def dump_config(config: RunConfig) -> str:
@@ -47,16 +47,17 @@ def _read(path: Path | None) -> str:
     if path is None:
         return (files("elocution") / "configs" / "llasa" / "tiny.toml").read_text(encoding="utf-8")
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except FileNotFoundError as error:
         raise ConfigError(f"there is no config file {path}; omit it to use the embedded default") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
 
 
-def _apply_override(tree: dict[str, Any], override: str) -> None:
+def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
+    """Sets the value in `tree`; returns the path of its key."""
     key, equals, value = override.partition("=")
-    parts = key.strip().split(".")
+    parts = tuple(key.strip().split("."))
     if not equals or not all(parts):
         raise ConfigError(f"--set {override}: expected section.key=value, for example --set train.steps=10")
     try:
@@ -70,43 +71,80 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
     node = tree
     for part in parts[:-1]:
         node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"--set {override}: {part!r} is a value, not a section")
     node[parts[-1]] = parsed
+    return parts
 
 
-def _check_keys(tree: Mapping[str, Any], model: type[BaseModel], name: str, text: str, prefix: str = "") -> None:
+def _check_keys(
+    tree: Mapping[str, Any], model: type[BaseModel], name: str, text: str, section: tuple[str, ...] = ()
+) -> None:
     for key, value in tree.items():
+        path = (*section, key)
+        place, full_name = f"{name}{_line_of(path, text)}", ".".join(path)
         if key not in model.model_fields:
             nearest = get_close_matches(key, model.model_fields, n=1) or _elsewhere(key)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"known here: {', '.join(model.model_fields)}"
-            raise ConfigError(f"{name}{_line_of(key, text)}: unknown key '{prefix}{key}'; {hint}")
-        section = model.model_fields[key].annotation
-        if isinstance(section, type) and issubclass(section, BaseModel):
+            raise ConfigError(f"{place}: unknown key {full_name!r}; {hint}")
+        below = _section(model, key)
+        if below is not None:
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{name}{_line_of(key, text)}: '{prefix}{key}' is a section, got {value!r}")
-            _check_keys(value, section, name, text, f"{prefix}{key}.")
+                raise ConfigError(f"{place}: {full_name!r} is a section, got {value!r}")
+            _check_keys(value, below, name, text, path)
+
+
+def _section(model: type[BaseModel], key: str) -> type[BaseModel] | None:
+    annotation = model.model_fields[key].annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def _elsewhere(key: str) -> list[str]:
     """Full names of a key that stands in another section."""
-    sections = {name: field.annotation for name, field in RunConfig.model_fields.items()}
-    return [
-        f"{name}.{key}"
-        for name, section in sections.items()
-        if isinstance(section, type) and issubclass(section, BaseModel) and key in section.model_fields
-    ]
+    sections = {name: _section(RunConfig, name) for name in RunConfig.model_fields}
+    return [f"{name}.{key}" for name, section in sections.items() if section and key in section.model_fields]
 
 
-def _line_of(key: str, text: str) -> str:
+def _line_of(path: tuple[str, ...], text: str) -> str:
+    """`:line` where `path` is first written, as a key or in a section's header; empty if it is not found."""
+    section: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), start=1):
-        if line.split("=")[0].strip().strip("[]").split(".")[-1] == key:
+        written = line.split("#")[0].strip()
+        if written.startswith("["):
+            here = section = _key_parts(written.strip("[]"))
+        elif "=" in written:
+            here = (*section, *_key_parts(written.partition("=")[0]))
+        else:
+            continue
+        if here[: len(path)] == path:
             return f":{number}"
     return ""
 
 
-def _describe(error: ValidationError, name: str) -> str:
+def _key_parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def _describe(error: ValidationError, name: str, text: str, places: Mapping[tuple[str, ...], str]) -> str:
+    """One line a problem, each led by the place that its value came from."""
     lines = []
     for problem in error.errors():
-        key = ".".join(map(str, problem["loc"]))
+        path = tuple(part for part in problem["loc"] if isinstance(part, str))
         reason = problem["msg"].removeprefix("Value error, ")
-        lines.append(f"{key} = {problem['input']!r}: {reason}" if key else reason)
-    return f"{name}: " + "; ".join(lines)
+        if not path:
+            lines.append(f"{name}: {reason}")
+            continue
+        place = places.get(path, f"{name}{_line_of(path, text)}")
+        allowed = _allowed(path)
+        # With one bound, the reason has said it already.
+        hint = f" (allowed: {allowed})" if " and " in allowed else ""
+        lines.append(f"{place}: {'.'.join(path)} = {problem['input']!r}: {reason}{hint}")
+    return "\n".join(lines)
+
+
+def _allowed(path: tuple[str, ...]) -> str:
+    """The range of the field at `path`; empty if it has none."""
+    model: type[BaseModel] | None = RunConfig
+    for key in path[:-1]:
+        model = _section(model, key) if model else None
+    return describe_range(model.model_fields[path[-1]]) if model and path[-1] in model.model_fields else ""

@@ -125,7 +125,9 @@ class TrainConfig(StrictConfig):
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Positions computed at once, prompts and padding included; changes memory, not the gradient."""
     learning_rate: float = Field(default=3e-4, gt=0, le=1)
-    """AdamW's learning rate."""
+    """AdamW's learning rate of matrices and embeddings."""
+    gain_learning_rate: float = Field(default=1e-2, ge=0, le=1)
+    """AdamW's learning rate of the normalisation gains, which are of order 1 where matrices are of order 0.05."""
     betas: tuple[float, float] = Field(default=(0.9, 0.95), strict=False)
     """AdamW's decay rates of the first and second moment, each in [0, 1)."""
     weight_decay: float = Field(default=0.0, ge=0, le=1)

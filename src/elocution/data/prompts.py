@@ -1,6 +1,7 @@
 """Prompt files: JSON lines -> utterances, every bad row named by file and line."""
 
 import json
+import unicodedata
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from elocution.types import Utterance
 __all__ = ["BadRow", "PromptSet", "load_prompts"]
 
 _KEYS = frozenset({"id", "text", "language"})
+_MAX_ID_BYTES = 120  # ids become parts of file names
 _SHOWN = 10
 
 
@@ -87,13 +89,17 @@ def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Ut
         return None, "not UTF-8 text"
     except json.JSONDecodeError as error:
         return None, f"malformed JSON: {error.msg} at column {error.colno}"
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets nested thousands deep
+        return None, f"unusable JSON: {error}"
     if not isinstance(row, dict):
         return None, f"expected a JSON object, found {type(row).__name__}"
     if unknown := sorted(row.keys() - _KEYS):
         return None, f"unknown keys {', '.join(unknown)}; known are {', '.join(sorted(_KEYS))}"
     for key in row:
         if not isinstance(row[key], str):
-            return None, f"{key!r} must be a string, found {row[key]!r}"
+            return None, f"{key!r} must be a string, found {row[key]!r:.80}"
+        if not _is_plain(row[key]):
+            return None, f"{key!r} holds a control character or half a surrogate pair: {row[key]!r:.80}"
     text = row.get("text", "").strip()
     if not text:
         return None, "the text is missing or empty"
@@ -105,4 +111,11 @@ def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Ut
     identifier = row.get("id", default_id)
     if not identifier.strip():
         return None, "the id is empty"
+    if set(identifier) & set("/\\\t\n\r") or len(identifier.encode()) > _MAX_ID_BYTES:
+        return None, f"the id {identifier!r:.80} cannot be part of a file name: no slash or line break, {_MAX_ID_BYTES} bytes"
     return Utterance(identifier, text, language), None
+
+
+def _is_plain(value: str) -> bool:
+    """Whether UTF-8 can hold `value` and no control character but white space is in it."""
+    return not any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n\r" for c in value)

@@ -32,6 +32,7 @@ from elocution.train.checkpoint import (
 from elocution.train.environment import describe_environment
 from elocution.train.interrupt import StopRequest
 from elocution.train.learner import UpdateStats
+from elocution.train.optim import set_learning_rates, warmup_factor
 from elocution.train.recorder import peak_memory_mib, record_extremes, reward_metrics, update_metrics
 from elocution.train.run_directory import RunDirectory, write_text_atomically
 from elocution.train.setup import Parts, build_parts
@@ -101,8 +102,10 @@ def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | 
         )
     checkpoint = latest_checkpoint(run.checkpoints_path)
     step = checkpoint.step if checkpoint else -1
-    for name in ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl"):
-        run.drop_rows_after(name, step)
+    for name in ("metrics.jsonl", "rollouts.jsonl"):
+        run.keep_rows(name, lambda row: row["step"] <= step)
+    # The last evaluation of a finished run is made again; all others up to the checkpoint stand.
+    run.keep_rows("evaluations.jsonl", lambda row: row["step"] <= step and row["name"] != "after")
     return checkpoint
 
 
@@ -188,7 +191,7 @@ class _Run:
             "policy_version": self.version,
             **reward_metrics(groups, batch.has_signal),
             **update_metrics(updates),
-            "learning_rate": self.learning_rate(step),
+            "learning_rate": self.config.train.learning_rate * warmup_factor(step, self.config.train.warmup_steps),
             **_times(speak_times, score_s, update_s, time.perf_counter() - started),
             "memory/peak_mib": peak_memory_mib(),
         }
@@ -222,8 +225,7 @@ class _Run:
     def update(self, groups: Sequence[RolloutGroup], batch: AdvantageBatch, step: int) -> list[UpdateStats]:
         """`epochs` passes of `minibatches` optimiser steps; empty if no group has signal."""
         config = self.config
-        for parameters in self.parts.optimizer.param_groups:
-            parameters["lr"] = self.learning_rate(step)
+        set_learning_rates(self.parts.optimizer, warmup_factor(step, config.train.warmup_steps))
         updates: list[UpdateStats] = []
         parts = minibatches(groups, batch, config.train.minibatches)
         for _ in range(config.algorithm.epochs):
@@ -232,11 +234,6 @@ class _Run:
                 updates.append(self.parts.learner.update(cut, on_policy=not updates))
         self.version += len(updates)
         return updates
-
-    def learning_rate(self, step: int) -> float:
-        """Linear warm-up to the configured rate, which then stays."""
-        warmup = self.config.train.warmup_steps
-        return self.config.train.learning_rate * (min(1.0, step / warmup) if warmup else 1.0)
 
     def evaluate(self, name: str, step: int) -> Evaluation:
         self.report(f"evaluate {name}", 0, 1, {})

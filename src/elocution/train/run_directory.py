@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -96,8 +96,8 @@ class RunDirectory:
         with reporting_disk_errors(self.path / name), (self.path / name).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
-    def drop_rows_after(self, name: str, step: int) -> None:
-        """Rewrites the JSONL file `name` without rows past `step` and without a last line cut short."""
+    def keep_rows(self, name: str, is_kept: Callable[[dict[str, Any]], bool]) -> None:
+        """Rewrites the JSONL file `name` with the rows that `is_kept` accepts; a line cut short is dropped."""
         path = self.path / name
         if not path.is_file():
             return
@@ -107,6 +107,6 @@ class RunDirectory:
                 row = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            if row["step"] <= step:
+            if is_kept(row):
                 kept.append(line + "\n")
         write_text_atomically(path, "".join(kept))

@@ -17,6 +17,7 @@ from elocution.policies.base import Policy
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.train.learner import Learner, LearnerSettings
+from elocution.train.optim import parameter_groups
 from elocution.types import Utterance
 
 __all__ = ["Parts", "build_parts"]
@@ -62,8 +63,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
     engine = TorchEngine(policy, temperature=config.rollout.temperature, batch_size=config.rollout.batch_size)
     evaluation_engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
     optimizer = torch.optim.AdamW(
-        policy.model.parameters(),
-        lr=config.train.learning_rate,
+        parameter_groups(policy.model, config.train),
         betas=config.train.betas,
         weight_decay=config.train.weight_decay,
     )

@@ -1,0 +1,81 @@
+"""The config tree in words: the table that becomes docs/configuration.md, and the range that an error quotes."""
+
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import tomli_w
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from elocution.config.tree import RunConfig
+
+__all__ = ["describe_config", "describe_range"]
+
+_PREFACE = """\
+# Configuration
+
+Every key of a run's TOML file, with the default that holds where the file says nothing. A key is given in its section, or as
+`--set section.key=value` on the command line. An unknown key, a wrong type or a value out of range stops the run before
+it loads a model. `elocution train CONFIG --dry-run` prints the resolved config.
+
+Made from `src/elocution/config/tree.py` by `make docs`; edit that file, not this one.
+"""
+
+
+def describe_config() -> str:
+    """Markdown: one table for the keys outside a section, then one for each section."""
+    fields = RunConfig.model_fields
+    outside = {name: field for name, field in fields.items() if not isinstance(field.default, BaseModel)}
+    parts = [_PREFACE, _table(outside)]
+    for name, field in fields.items():
+        if isinstance(field.default, BaseModel):
+            section = type(field.default)
+            parts.append(f"## `[{name}]`\n\n{section.__doc__}\n\n{_table(section.model_fields)}")
+    return "\n".join(parts)
+
+
+def describe_range(field: FieldInfo) -> str:
+    """The values that a field takes, as in "at least 2 and at most 1024"; empty if its type says all."""
+    if get_origin(field.annotation) is Literal:
+        return " or ".join(f"`{value}`" for value in get_args(field.annotation))
+    words = []
+    for bound in field.metadata:
+        match bound:
+            case Ge(ge=limit):
+                words.append(f"at least {limit}")
+            case Gt(gt=limit):
+                words.append(f"above {limit}")
+            case Le(le=limit):
+                words.append(f"at most {limit}")
+            case Lt(lt=limit):
+                words.append(f"below {limit}")
+            case MinLen(min_length=limit):
+                words.append(f"at least {limit} of them")
+    return " and ".join(words)
+
+
+def _table(fields: dict[str, FieldInfo]) -> str:
+    rows = ["| key | type | default | range | meaning |", "|---|---|---|---|---|"]
+    for name, field in fields.items():
+        cells = (f"`{name}`", _type_name(field.annotation), f"`{_toml(field.default)}`", describe_range(field))
+        meaning = " ".join((field.description or "").split()).replace("|", "\\|")
+        rows.append(f"| {' | '.join(cells)} | {meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+def _type_name(annotation: Any) -> str:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return "string"
+    if origin is tuple:
+        return f"list of {_type_name(get_args(annotation)[0])}"
+    if origin in (Union, UnionType):
+        return " or ".join(_type_name(part) for part in get_args(annotation))
+    return {str: "string", int: "integer", float: "number", bool: "boolean"}[annotation]
+
+
+def _toml(value: Any) -> str:
+    plain = list(value) if isinstance(value, tuple) else value
+    text = tomli_w.dumps({"value": plain}).removeprefix("value = ")
+    return " ".join(text.split()).replace("[ ", "[").replace(", ]", "]")

@@ -1,0 +1,100 @@
+"""A small finished run directory with tones for speech, to try what reads one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elocution.audio import write_wav
+from elocution.config.load import dump_config
+from elocution.config.tree import RunConfig
+from elocution.types import Audio
+
+__all__ = ["write_sample_run"]
+
+
+def write_sample_run(path: Path, *, steps: int = 6) -> None:
+    """Writes a run of `steps` steps with evaluations before and after into the new folder `path`."""
+    path.mkdir(parents=True)
+    (path / "config.toml").write_text(dump_config(RunConfig()), encoding="utf-8")
+    (path / "environment.json").write_text(json.dumps({"started_at": "2026-01-01T00:00:00+00:00", "commit": "abc"}))
+    _write_rows(path / "metrics.jsonl", [_metrics(step, steps) for step in range(1, steps + 1)])
+    extremes = []
+    for step in range(1, steps + 1):
+        for kind, pitch_hz in (("best", 220.0), ("worst", 150.0)):
+            name = f"audio/rollouts/step_{step:04d}_{kind}.wav"
+            write_wav(path / name, _tone(pitch_hz))
+            clip = {"reward": 0.9 if kind == "best" else 0.1, "wer": 0.0 if kind == "best" else 0.6, "nll": 0.5}
+            said = {"text": "the doctor visited the school", "transcript": "the doctor visited the school"}
+            where = {"step": step, "utterance_id": "train-1", "kind": kind, "outcome": "speech", "audio": name}
+            extremes.append(where | clip | said)
+    _write_rows(path / "rollouts.jsonl", extremes)
+    evaluations = [_evaluation(path, "before", 0, 0.3, 180.0), _evaluation(path, "after", steps, 0.1, 240.0)]
+    _write_rows(path / "evaluations.jsonl", evaluations)
+
+
+def _metrics(step: int, steps: int) -> dict[str, Any]:
+    progress = step / steps
+    return {
+        "step": step,
+        "policy_version": step,
+        "reward/mean": 0.5 + 0.3 * progress,
+        "reward/std": 0.2,
+        "reward/group_std": 0.15,
+        "wer/mean": 0.3 - 0.2 * progress,
+        "nll/mean": 1.0 - 0.5 * progress,
+        "loss/policy": 0.0,
+        "kl/k3": 0.05 * progress,
+        "entropy/nats": 0.9 - 0.3 * progress,
+        "length/mean_codes": 44.0,
+        "outcome/empty_share": 0.0,
+        "outcome/silent_share": 0.0,
+        "outcome/runaway_share": 0.05 * (1 - progress),
+        "scores/unscored_share": 0.0,
+        "time/rollout_s": 0.9,
+        "time/decode_s": 0.8,
+        "time/score_s": 6.0,
+        "time/update_s": 2.0,
+        "time/step_s": 9.7,
+    }
+
+
+def _evaluation(path: Path, name: str, step: int, wer: float, pitch_hz: float) -> dict[str, Any]:
+    probes = []
+    for number in range(1, 9):
+        audio = f"audio/{name}/{number:04d}.wav"
+        write_wav(path / audio, _tone(pitch_hz + 10 * number))
+        text = f"the doctor visited the school {number}"
+        probes.append({"utterance_id": f"h-{number}", "text": text, "transcript": text, "wer": 0.0, "audio": audio})
+    return {
+        "name": name,
+        "step": step,
+        "policy_version": step,
+        "judge": "pocketsphinx-open",
+        "temperature": 1.0,
+        "num_sentences": 256,
+        "num_scored": 256,
+        "wer": wer,
+        "wer_low": wer - 0.04,
+        "wer_high": wer + 0.04,
+        "substitutions": round(1000 * wer),
+        "deletions": 5,
+        "insertions": 7,
+        "median_wer": 0.0,
+        "share_above_half": wer / 3,
+        "runaway_share": 0.0,
+        "mean_duration_s": 1.75,
+        "normalizer": "basic-1",
+        "duration_s": 20.0,
+        "probes": probes,
+    }
+
+
+def _tone(pitch_hz: float) -> Audio:
+    time = np.arange(8_000) / 16_000
+    return Audio((0.2 * np.sin(2 * np.pi * pitch_hz * time)).astype(np.float32), 16_000)
+
+
+def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

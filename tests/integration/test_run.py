@@ -1,0 +1,184 @@
+"""The main job end to end: real checkpoint, codec and recognisers, through the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soundfile
+from safetensors.torch import load_file
+
+# Small enough for a test; everything else is the embedded recipe.
+SMALL = [
+    *("--set", "train.prompts_per_step=2", "--set", "rollout.group_size=3", "--set", "train.save_every=3"),
+    *("--set", "eval.sentences=4", "--set", "eval.probe_sentences=2", "--set", "reward.workers=2"),
+    *("--set", "train.minibatches=2"),
+]
+
+
+def elocution(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "elocution", *arguments], capture_output=True, text=True, check=False)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def untimed(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if not key.startswith(("time/", "memory/")) and key != "duration_s"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six steps in one go."""
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    done = elocution("train", "--output-dir", str(run), *SMALL, "--set", "train.steps=6")
+    assert done.returncode == 0, done.stderr
+    assert "held-out WER before" in done.stdout
+    assert "held-out WER after" in done.stdout
+    return run
+
+
+def test_a_run_leaves_what_it_promises(whole: Path) -> None:
+    assert [row["step"] for row in rows(whole / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
+    for row in rows(whole / "metrics.jsonl"):
+        assert row["ratio/max_deviation"] is None or row["ratio/max_deviation"] < 1e-3
+        assert 0 <= row["reward/mean"] <= 1
+        assert row["scores/unscored_share"] == 0
+    evaluations = rows(whole / "evaluations.jsonl")
+    assert [row["name"] for row in evaluations] == ["before", "after"]
+    for row in evaluations:
+        assert row["num_scored"] == 4
+        assert row["wer_low"] <= row["wer"] <= row["wer_high"]
+        for probe in row["probes"]:
+            samples, rate = soundfile.read(whole / probe["audio"])
+            assert rate == 16_000
+            assert abs(samples).max() > 0.01
+    extremes = rows(whole / "rollouts.jsonl")
+    assert {row["kind"] for row in extremes} == {"best", "worst"}
+    assert all((whole / row["audio"]).is_file() for row in extremes if row["audio"])
+    assert (whole / "best" / "model" / "model.safetensors").is_file()
+    assert "train" in (whole / "config.toml").read_text()
+    assert json.loads((whole / "environment.json").read_text())["packages"]["torch"]
+
+
+def test_s76_six_steps_equal_three_and_three_resumed_to_the_bit(whole: Path, tmp_path: Path) -> None:
+    """The run is ended after step 3 by a signal, with a torn last line as a crash leaves it, and resumed."""
+    run = tmp_path / "halves"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elocution", "train", "--output-dir", str(run), *SMALL, "--set", "train.steps=6"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = run / "metrics.jsonl"
+    deadline = time.monotonic() + 300
+    while not (metrics.is_file() and len(metrics.read_text().splitlines()) >= 3):
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert "stopped by SIGTERM after step" in stdout
+    with metrics.open("a") as stream:
+        stream.write('{"step": 99, "rew')
+    resumed = elocution("train", "--output-dir", str(run), "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert list(map(untimed, rows(metrics))) == list(map(untimed, rows(whole / "metrics.jsonl")))
+    assert rows(run / "rollouts.jsonl") == rows(whole / "rollouts.jsonl")
+    assert list(map(untimed, rows(run / "evaluations.jsonl"))) == list(map(untimed, rows(whole / "evaluations.jsonl")))
+    one, other = (load_file(path / "best" / "model" / "model.safetensors") for path in (run, whole))
+    assert one.keys() == other.keys()
+    assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_s79_a_used_directory_is_refused_and_untouched(whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
+    refused = elocution("train", "--output-dir", str(whole), *SMALL)
+    assert refused.returncode == 1
+    assert "already holds a run" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()} == before
+
+
+def test_a_damaged_checkpoint_stops_the_resume_with_its_name(whole: Path, tmp_path: Path) -> None:
+    import shutil
+
+    run = tmp_path / "damaged"
+    shutil.copytree(whole, run, symlinks=True)
+    weights = run / "checkpoints" / "step_6" / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100_000])
+    failed = elocution("train", "--output-dir", str(run), "--resume")
+    assert failed.returncode == 1
+    assert "step_6 is damaged: model/model.safetensors" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_a_read_only_place_is_one_message(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        place = Path("/proc/elocution-run")  # root may write anywhere else
+    else:
+        tmp_path.chmod(0o500)
+        place = tmp_path / "run"
+    failed = elocution("train", "--output-dir", str(place), *SMALL)
+    assert failed.returncode == 1
+    assert "error: " in failed.stderr
+    assert str(place) in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_bad_prompts_stop_before_anything_is_written(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"text": "the doctor visited the school"}\n{"text": "the zebra ran"}\n{"text": \n')
+    run = tmp_path / "run"
+    failed = elocution("train", "--output-dir", str(run), *SMALL, "--set", f"data.train={prompts}")
+    assert failed.returncode == 1
+    assert f"{prompts}:2: words outside the checkpoint's vocabulary: zebra, ran" in failed.stderr
+    assert f"{prompts}:3: malformed JSON" in failed.stderr
+    assert not (run / "config.toml").exists()
+
+
+def test_generate_speaks_with_base_and_trained_weights(whole: Path, tmp_path: Path) -> None:
+    from elocution.measures import load_transcriber
+    from elocution.types import Audio
+
+    listener = load_transcriber("pocketsphinx-bigram")
+    for name, model in (("base", "builtin:tiny-llasa"), ("trained", str(whole / "best"))):
+        output = tmp_path / f"{name}.wav"
+        text = "The doctor visited the school."
+        done = elocution("generate", "--model", model, "--text", text, "--output", str(output))
+        assert done.returncode == 0, done.stderr
+        samples, rate = soundfile.read(output, dtype="float32")
+        assert listener.transcribe(Audio(samples, rate)) == "the doctor visited the school"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--text", "the zebra ran", "--output", "a.wav"], "vocabulary: zebra, ran"),
+        (["--text", "…", "--output", "a.wav"], "nothing to speak"),
+        (["--text", "the school", "--output", "absent/a.wav"], "does not exist"),
+        (["--text", "the school", "--output", "a.wav", "--model", "absent"], "absent is no checkpoint folder"),
+    ],
+)
+def test_generate_names_what_is_wrong(arguments: list[str], message: str) -> None:
+    failed = elocution("generate", *arguments)
+    assert failed.returncode == 1
+    assert message in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_report_of_a_real_run(whole: Path) -> None:
+    done = elocution("report", str(whole))
+    assert done.returncode == 0, done.stderr
+    page = (whole / "report.html").read_text()
+    assert page.count("<audio") >= 4
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )

@@ -1,0 +1,79 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from elocution.cli.doctor import examine
+from elocution.cli.main import app, main
+from elocution.errors import ElocutionError
+
+runner = CliRunner()
+
+
+def test_help_names_every_command() -> None:
+    shown = runner.invoke(app, ["--help"]).output
+    for command in ("train", "generate", "report", "doctor", "data", "tiny"):
+        assert command in shown
+
+
+def test_version() -> None:
+    assert runner.invoke(app, ["--version"]).output == "elocution 0.1.0\n"
+
+
+def test_dry_run_prints_config_and_arithmetic_and_makes_nothing(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["train", "--dry-run", "--output-dir", str(tmp_path / "run"), "--set", "train.steps=5"])
+    assert result.exit_code == 0
+    assert "steps = 5" in result.output
+    assert "16 prompts x 8 completions = 128 completions" in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_resume_needs_a_run() -> None:
+    result = runner.invoke(app, ["train", "--resume"])
+    assert result.exit_code == 2
+    assert "--output-dir" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["train", "absent.toml"], 2, "error: there is no config file absent.toml"),
+        (["train", "--set", "train.stps=1"], 2, "error: --set train.stps=1: unknown key 'train.stps'; did you mean 'steps'?"),
+        (["report", "absent"], 1, "error: absent is not a run directory"),
+        (["data", "validate", "absent.jsonl"], 1, "error: cannot read the prompt file absent.jsonl"),
+    ],
+)
+def test_an_expected_error_is_one_message_and_a_status(
+    arguments: list[str], status: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["elocution", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == status
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "Traceback" not in shown
+
+
+def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["elocution", "--debug", "report", "absent"])
+    with pytest.raises(ElocutionError):
+        main()
+
+
+def test_validate_lists_bad_rows_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"text": "one"}\n{"text": ""}\n')
+    result = runner.invoke(app, ["data", "validate", str(path)])
+    assert result.exit_code == 1
+    assert f"{path}:2: the text is missing or empty" in result.output
+    assert "1 usable rows, 1 bad" in result.output
+
+
+def test_doctor_finds_this_installation_whole() -> None:
+    result = runner.invoke(app, ["doctor", "--json"])
+    findings = json.loads(result.output)
+    assert result.exit_code == 0
+    assert {"torch", "pocketsphinx", "builtin:tiny-llasa", "extra tiny-build"} <= {f["subject"] for f in findings}
+    assert all(finding.is_fine for finding in examine() if finding.is_needed)

@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import pytest
+
+from elocution.config.arithmetic import describe_batch
+from elocution.config.load import dump_config, load_config
+from elocution.config.tree import RunConfig
+from elocution.errors import ConfigError
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_embedded_default_is_the_tree_of_defaults() -> None:
+    assert load_config(None) == RunConfig()
+
+
+def test_dump_and_load_return_the_same_config(tmp_path: Path) -> None:
+    config = load_config(None, ["train.steps=7", "reward.alpha_wer=2.5", "data.on_bad_row=skip"])
+    assert load_config(write(tmp_path / "c.toml", dump_config(config))) == config
+
+
+def test_overrides_are_parsed_as_toml_and_bare_words_as_strings() -> None:
+    config = load_config(None, ["train.betas=[0.8, 0.9]", "codec.path=/some/where", "seed=3"])
+    assert (config.train.betas, config.codec.path, config.seed) == ((0.8, 0.9), "/some/where", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[train]\nsteps = 3\nlearning_rte = 1e-4\n", r"c\.toml:3: unknown key 'train\.learning_rte'.*'learning_rate'"),
+        ("[trian]\nsteps = 3\n", r"c\.toml:1: unknown key 'trian'.*'train'"),
+        ("steps = 3\n", r"c\.toml:1: unknown key 'steps'.*'train\.steps'"),
+        ("[train]\nsteps = 0\n", r"train\.steps = 0: .*greater than or equal to 1"),
+        ("[train]\nsteps = 'ten'\n", r"train\.steps = 'ten': .*integer"),
+        ("[rollout]\ntemperature = nan\n", r"rollout\.temperature = nan: .*finite"),
+        ("train = 3\n", r"c\.toml:1: 'train' is a section, got 3"),
+        ("[train\n", r"c\.toml: not valid TOML: .*line 1"),
+        ("[reward]\nasr = 'pocketsphinx-open'\n", r"eval\.judge and reward\.asr are both 'pocketsphinx-open'"),
+        ("[train]\nminibatches = 17\n", r"train\.minibatches = 17 cannot exceed train\.prompts_per_step = 16"),
+    ],
+)
+def test_bad_config_names_the_place_and_the_remedy(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(write(tmp_path / "c.toml", text))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.steps", "expected section.key=value"),
+        ("train.step=3", "unknown key 'train.step'.*'steps'"),
+        ("train=3", "'train' is a section"),
+        ("train.steps=-1", "train.steps = -1"),
+    ],
+)
+def test_bad_override_is_named(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, [override])
+
+
+def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no config file .*absent\.toml"):
+        load_config(tmp_path / "absent.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"cannot read the config file .*binary\.toml"):
+        load_config(tmp_path / "binary.toml")
+
+
+def test_batch_arithmetic_multiplies_out() -> None:
+    words = describe_batch(load_config(None, ["train.prompts_per_step=6", "rollout.group_size=4", "train.steps=10"]))
+    assert "6 prompts x 4 completions = 24 completions" in words
+    assert "10 steps = 240 completions" in words

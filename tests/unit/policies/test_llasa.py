@@ -1,0 +1,141 @@
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from elocution.assets import resolve_path
+from elocution.errors import CheckpointError
+from elocution.policies.base import PolicyBatch
+from elocution.policies.llama import pad_prompts
+from elocution.policies.llasa import STRUCTURAL_TOKENS, LlasaPolicy
+from elocution.tiny.pretrain import build_policy, build_tokenizer
+from elocution.types import Utterance
+
+WORDS = ("one", "three", "mary", "painted", "the", "house")
+
+
+@pytest.fixture(scope="module")
+def policy() -> LlasaPolicy:
+    """A checkpoint of the real architecture with random weights, in fp64 so that comparisons are exact."""
+    built = build_policy(build_tokenizer(WORDS, 16), seed=0)
+    built.model.double().eval()
+    return built
+
+
+def test_the_prompt_is_byte_exact_and_its_date_is_pinned(policy: LlasaPolicy) -> None:
+    assert policy.render(Utterance("u", "mary painted the house")) == (
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
+        "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\n"
+        "Convert the text to speech:<|TEXT_UNDERSTANDING_START|>mary painted the house<|TEXT_UNDERSTANDING_END|>"
+        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n<|SPEECH_GENERATION_START|>"
+    )
+
+
+def test_ids_come_from_the_tokenizer_in_llasas_order(policy: LlasaPolicy) -> None:
+    ids = policy.tokenizer.convert_tokens_to_ids([*STRUCTURAL_TOKENS, "<|s_0|>", "<|s_15|>"])
+    first = policy.first_code_id
+    assert ids == [*range(first - 8, first), first, first + 15]
+    assert policy.stop_ids == {first - 3}
+    assert policy.legal_ids.tolist() == [first - 3, *range(first, first + 16)]
+
+
+def test_codes_leave_out_what_is_no_code(policy: LlasaPolicy) -> None:
+    first = policy.first_code_id
+    ids = np.array([[first + 4], [first - 8], [first + 15], [first + 16], [policy.stop_id]])
+    assert policy.codes(ids).tolist() == [[4], [15]]
+    assert policy.codes(policy.completion_ids(np.array([[4], [15]]))).tolist() == [[4], [15]]
+
+
+def test_words_outside_the_vocabulary_are_named(policy: LlasaPolicy) -> None:
+    assert policy.check_text(Utterance("u", "Mary painted the house.")) is None
+    reason = policy.check_text(Utterance("u", "mary painted a zebra"))
+    assert reason == "words outside the checkpoint's vocabulary: a, zebra"
+
+
+def batch_of(policy: LlasaPolicy, texts: list[str], rows: list[int], lengths: list[int]) -> PolicyBatch:
+    ids, mask = pad_prompts([policy.prompt_ids(Utterance("u", text)) for text in texts])
+    generator = torch.Generator().manual_seed(7)
+    shape = (len(rows), max(lengths), 1)
+    completion = policy.legal_ids[torch.randint(len(policy.legal_ids), shape, generator=generator)]
+    completion_mask = torch.arange(max(lengths))[None, :, None] < torch.tensor(lengths)[:, None, None]
+    return PolicyBatch(ids, mask, torch.tensor(rows), completion, completion_mask)
+
+
+def test_s40_s47_logprobs_equal_one_plain_forward_pass_for_each_completion(policy: LlasaPolicy) -> None:
+    texts = ["one", "mary painted the house three three"]
+    batch = batch_of(policy, texts, rows=[0, 1, 1, 0], lengths=[5, 9, 1, 7])
+    logprobs, entropy = policy.logprobs(batch, temperature=0.8)
+    for row in range(4):
+        prompt = torch.from_numpy(policy.prompt_ids(Utterance("u", texts[batch.row_prompt[row]])))
+        length = int(batch.completion_mask[row].sum())
+        ids = torch.cat([prompt, batch.completion_ids[row, :length, 0]])
+        logits = policy.llama(input_ids=ids[None]).logits[0, len(prompt) - 1 : -1, policy.legal_ids] / 0.8
+        full = torch.log_softmax(logits, dim=-1)
+        chosen = torch.searchsorted(policy.legal_ids, batch.completion_ids[row, :length, 0])
+        assert torch.allclose(logprobs[row, :length, 0], full[torch.arange(length), chosen], atol=1e-10)
+        assert torch.allclose(entropy[row, :length, 0], -(full.exp() * full).sum(-1), atol=1e-10)
+        assert logprobs[row, length:].abs().sum() == 0
+
+
+def test_gradients_equal_those_without_a_shared_prompt(policy: LlasaPolicy) -> None:
+    texts = ["one three", "mary painted the house"]
+    shared = batch_of(policy, texts, rows=[0, 0, 1], lengths=[4, 6, 5])
+    alone = PolicyBatch(
+        shared.prompt_ids[shared.row_prompt],
+        shared.prompt_mask[shared.row_prompt],
+        torch.arange(3),
+        shared.completion_ids,
+        shared.completion_mask,
+    )
+    gradients = []
+    for batch in (shared, alone):
+        policy.model.zero_grad()
+        policy.logprobs(batch, temperature=1.0)[0].sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in policy.model.parameters()])  # type: ignore[union-attr]
+    for one, other in zip(*gradients, strict=True):
+        assert torch.allclose(one, other, atol=1e-9)
+
+
+def test_saving_and_loading_keep_logits_and_prompt(policy: LlasaPolicy, tmp_path: Path) -> None:
+    policy.save_pretrained(str(tmp_path))
+    again = LlasaPolicy.from_pretrained(tmp_path, dtype=torch.float64)
+    utterance = Utterance("u", "mary painted the house")
+    assert np.array_equal(again.prompt_ids(utterance), policy.prompt_ids(utterance))
+    ids = torch.from_numpy(policy.prompt_ids(utterance))[None]
+    assert torch.equal(again.llama(input_ids=ids).logits, policy.llama(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "no weights", "no config", "lost tensor"])
+def test_a_damaged_checkpoint_is_named(policy: LlasaPolicy, tmp_path: Path, damage: str) -> None:
+    policy.save_pretrained(str(tmp_path))
+    weights = tmp_path / "model.safetensors"
+    if damage == "truncate":
+        weights.write_bytes(weights.read_bytes()[:5000])
+    elif damage == "no weights":
+        weights.unlink()
+    elif damage == "no config":
+        (tmp_path / "config.json").unlink()
+    else:
+        from safetensors.torch import load_file, save_file
+
+        tensors = load_file(weights)
+        del tensors["model.layers.2.mlp.up_proj.weight"]
+        save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=re.escape(str(tmp_path))):
+        LlasaPolicy.from_pretrained(tmp_path)
+
+
+def test_s33_a_gap_in_the_code_block_is_refused() -> None:
+    tokenizer = build_tokenizer(WORDS, 4)
+    tokenizer.add_tokens(["<|s_5|>"])
+    model = build_policy(build_tokenizer(WORDS, 16), seed=0).llama
+    with pytest.raises(CheckpointError, match="without a gap"):
+        LlasaPolicy(model, tokenizer)
+
+
+def test_s33_a_head_smaller_than_the_code_block_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="output rows"):
+        LlasaPolicy(build_policy(build_tokenizer(WORDS, 4), seed=0).llama, build_tokenizer(WORDS, 16))

@@ -1,0 +1,76 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from elocution.errors import RunDirectoryError
+from elocution.report.page import write_report
+from elocution.testing.run_directory import write_sample_run
+
+
+def change(path: Path, row: int, **values: object) -> None:
+    lines = path.read_text().splitlines()
+    lines[row] = json.dumps(json.loads(lines[row]) | values)
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    write_sample_run(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_the_page_tells_the_result_and_needs_nothing_else(run: Path) -> None:
+    page = write_report(run).read_text()
+    assert "30.0 % before, 10.0 % after. The 95 % intervals do not overlap: better." in page
+    assert page.count("data:audio/flac;base64,") == 16 + 12
+    assert page.count("<svg") == 8
+    assert 'src="http' not in page
+    assert "<link rel=\"stylesheet\"" not in page
+
+
+def test_overlapping_intervals_are_no_improvement(run: Path) -> None:
+    change(run / "evaluations.jsonl", 1, wer=0.27, wer_low=0.23, wer_high=0.31)
+    assert "The 95 % intervals overlap: no difference is shown." in write_report(run).read_text()
+
+
+def test_a_text_with_markup_stays_a_text(run: Path) -> None:
+    change(run / "rollouts.jsonl", 0, transcript="<script>alert(1)</script>")
+    page = write_report(run).read_text()
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_a_run_in_progress_and_one_that_was_killed_still_give_a_page(run: Path) -> None:
+    evaluations = run / "evaluations.jsonl"
+    evaluations.write_text(evaluations.read_text().splitlines()[0] + "\n")
+    with (run / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 7, "rew')
+    page = write_report(run).read_text()
+    assert "There is no evaluation after it yet." in page
+    assert "1 line in the records were cut short" in page
+
+
+def test_a_run_without_steps_gives_a_page(run: Path) -> None:
+    for name in ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "environment.json"):
+        (run / name).unlink()
+    page = write_report(run).read_text()
+    assert "No step has been recorded yet." in page
+    assert "No held-out evaluation yet." in page
+
+
+def test_missing_and_unmeasured_things_are_said(run: Path) -> None:
+    (run / "audio" / "rollouts" / "step_0001_best.wav").unlink()
+    change(run / "rollouts.jsonl", 1, audio=None, transcript="", outcome="empty", nll=None)
+    change(run / "metrics.jsonl", 0, **{"reward/mean": None})
+    page = write_report(run).read_text()
+    assert "no audio: the file is missing" in page
+    assert "no audio: the completion held no codes" in page
+    assert "nothing was heard" in page
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"has no config\.toml"):
+        write_report(tmp_path)
+    with pytest.raises(RunDirectoryError, match="no such folder"):
+        write_report(tmp_path / "absent")

@@ -1,0 +1,129 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from elocution.errors import NonFiniteError, RatioMismatch
+from elocution.policies.llasa import LlasaPolicy
+from elocution.rollout.base import RolloutRequest
+from elocution.rollout.torch_engine import TorchEngine
+from elocution.testing.policies import small_llasa
+from elocution.train.batch import LearnerBatch, advantages_of, micro_batches, minibatches
+from elocution.train.learner import Learner, LearnerSettings, UpdateStats
+from elocution.types import Outcome, Rollout, RolloutGroup, Score, Utterance
+
+SETTINGS = LearnerSettings(temperature=1.0, clip_low=0.2, clip_high=0.28, kl_coef=0.05, max_grad_norm=1.0)
+REWARDS = [[0.1, 0.9, 0.4, None], [0.5, 0.5, 0.5, 0.5], [0.0, 0.2, 0.9, 0.3], [0.7, 0.1, 0.6, 0.2]]
+
+
+def groups_of(policy: LlasaPolicy, rewards: Sequence[Sequence[float | None]] = REWARDS) -> list[RolloutGroup]:
+    texts = ["one", "three one", "mary painted the house", "three three one"]
+    utterances = [Utterance(str(index), text) for index, text in enumerate(texts)]
+    engine = TorchEngine(policy, temperature=1.0, batch_size=32)
+    engine.publish(0)
+    requests = [
+        RolloutRequest(policy.prompt_ids(u), tuple((index, sibling) for sibling in range(4)), 24)
+        for index, u in enumerate(utterances)
+    ]
+    groups = []
+    for utterance, request, completions, values in zip(
+        utterances, requests, engine.generate(requests), rewards, strict=True
+    ):
+        rollouts = tuple(
+            Rollout(utterance, completion, np.zeros((1, 1), np.int64), None, Outcome.SPEECH) for completion in completions
+        )
+        scores = tuple(Score(v) if v is not None else Score(None, error="down") for v in values)
+        groups.append(RolloutGroup(utterance, request.prompt_ids, rollouts, scores))
+    return groups
+
+
+def learner_of(policy: LlasaPolicy, reference: LlasaPolicy | None = None) -> Learner:
+    optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)
+    return Learner(policy, reference or small_llasa(1, dtype=torch.float64), optimizer, SETTINGS)
+
+
+def cut(groups: Sequence[RolloutGroup], max_positions: int) -> list[LearnerBatch]:
+    batch = advantages_of(groups, std_floor=0.01)
+    (part,) = minibatches(groups, batch, 1)
+    return list(micro_batches(part, max_positions))
+
+
+def test_s50_one_step_is_the_same_however_it_is_cut() -> None:
+    outcomes: list[tuple[int, list[torch.Tensor], UpdateStats]] = []
+    for max_positions in (100_000, 180, 1):
+        policy = small_llasa(dtype=torch.float64)
+        batches = cut(groups_of(policy), max_positions)
+        stats = learner_of(policy).update(batches, on_policy=True)
+        outcomes.append((len(batches), [p.detach().clone() for p in policy.model.parameters()], stats))
+    assert [count for count, _, _ in outcomes] == [1, 2, 3]
+    for _, weights, stats in outcomes[1:]:
+        for one, other in zip(weights, outcomes[0][1], strict=True):
+            assert (one - other).abs().max() < 1e-6
+        assert stats.policy_loss == pytest.approx(outcomes[0][2].policy_loss, abs=1e-9)
+        assert stats.kl == pytest.approx(outcomes[0][2].kl, abs=1e-9)
+        assert stats.entropy == pytest.approx(outcomes[0][2].entropy, abs=1e-9)
+        assert stats.num_tokens == outcomes[0][2].num_tokens
+
+
+def test_groups_without_spread_and_unscored_siblings_stay_out_of_the_loss() -> None:
+    groups = groups_of(small_llasa())
+    (part,) = minibatches(groups, advantages_of(groups, std_floor=0.01), 1)
+    assert [group.group.utterance.id for group in part] == ["0", "2", "3"]
+    assert [len(group.rollouts) for group in part] == [3, 4, 4]
+    tokens = sum(len(rollout.completion.ids) for group in part for rollout in group.rollouts)
+    assert sum(batch.num_tokens for batch in cut(groups, 200)) == tokens
+
+
+def test_minibatches_share_the_groups_and_never_an_empty_one() -> None:
+    groups = groups_of(small_llasa())
+    parts = minibatches(groups, advantages_of(groups, std_floor=0.01), 2)
+    assert sorted(group.group.utterance.id for part in parts for group in part) == ["0", "2", "3"]
+    equal = groups_of(small_llasa(), [[0.5] * 4] * 4)
+    assert minibatches(equal, advantages_of(equal, std_floor=0.01), 2) == []
+
+
+def test_an_update_makes_better_completions_more_likely() -> None:
+    policy = small_llasa(dtype=torch.float64)
+    groups = groups_of(policy)
+    batches = cut(groups, 100_000)
+
+    def gain() -> float:
+        with torch.no_grad():
+            return sum(
+                float((b.advantages * policy.logprobs(b.policy, temperature=1.0)[0].sum(dim=(1, 2))).sum()) for b in batches
+            )
+
+    before = gain()
+    optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.05)
+    Learner(policy, small_llasa(dtype=torch.float64), optimizer, SETTINGS).update(batches, on_policy=True)
+    assert gain() > before
+
+
+def test_kl_is_zero_against_the_same_weights_and_positive_against_others() -> None:
+    policy = small_llasa(dtype=torch.float64)
+    batches = cut(groups_of(policy), 100_000)
+    same = learner_of(policy, small_llasa(dtype=torch.float64)).update(batches, on_policy=True)
+    assert same.kl == pytest.approx(0, abs=1e-12)
+    other = learner_of(small_llasa(dtype=torch.float64)).update(batches, on_policy=True)
+    assert other.kl > 1e-4
+
+
+def test_s64_sampling_with_other_weights_is_found_before_any_update() -> None:
+    policy = small_llasa(dtype=torch.float64)
+    batches = cut(groups_of(small_llasa(5, dtype=torch.float64)), 100_000)
+    before = [parameter.detach().clone() for parameter in policy.model.parameters()]
+    with pytest.raises(RatioMismatch, match="does not sample from the policy"):
+        learner_of(policy).update(batches, on_policy=True)
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_s52_a_loss_that_is_not_finite_changes_no_weight() -> None:
+    policy = small_llasa(dtype=torch.float64)
+    batches = cut(groups_of(policy), 100_000)
+    with torch.no_grad():
+        policy.llama.model.layers[0].mlp.up_proj.weight[0, 0] = torch.inf
+    before = [parameter.detach().clone() for parameter in policy.model.parameters()]
+    with pytest.raises(NonFiniteError, match="no weight was changed"):
+        learner_of(policy).update(batches, on_policy=False)
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
