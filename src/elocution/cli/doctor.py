@@ -88,7 +88,8 @@ def _port() -> Finding:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
-            return Finding("local ports", True, False, f"127.0.0.1 can be listened on (tried {listener.getsockname()[1]})")
+            port = listener.getsockname()[1]
+            return Finding("local ports", True, False, f"127.0.0.1 can be listened on (tried {port})")
     except OSError as error:
         return Finding("local ports", False, False, f"cannot listen on 127.0.0.1: {error}")
 

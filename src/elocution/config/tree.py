@@ -24,7 +24,9 @@ __all__ = [
 class StrictConfig(BaseModel):
     """Base of all sections: frozen, no unknown key, no NaN or infinity, no silent conversion of types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, strict=True, use_attribute_docstrings=True
+    )
 
 
 class ModelConfig(StrictConfig):

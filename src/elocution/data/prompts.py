@@ -84,7 +84,7 @@ def load_prompts(
 
 def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Utterance | None, str | None]:
     try:
-        row: Any = json.loads(line)
+        row: Any = json.loads(line.decode("utf-8"))  # given bytes, json would guess other encodings too
     except UnicodeDecodeError:
         return None, "not UTF-8 text"
     except json.JSONDecodeError as error:
@@ -112,7 +112,8 @@ def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Ut
     if not identifier.strip():
         return None, "the id is empty"
     if set(identifier) & set("/\\\t\n\r") or len(identifier.encode()) > _MAX_ID_BYTES:
-        return None, f"the id {identifier!r:.80} cannot be part of a file name: no slash or line break, {_MAX_ID_BYTES} bytes"
+        limit = f"no slash or line break, at most {_MAX_ID_BYTES} bytes"
+        return None, f"the id {identifier!r:.80} cannot be part of a file name: {limit}"
     return Utterance(identifier, text, language), None
 
 
