@@ -49,7 +49,9 @@ def test_the_report_can_be_looked_at_and_listened_to(browser: Any, tmp_path: Pat
     WebDriverWait(browser, 20).until(lambda page: all(d and d > 0.4 for d in page.execute_script(loaded)))
     assert len(browser.execute_script(loaded)) == 16
     # Start the first, then the second: only the second goes on.
-    browser.execute_script("window.two = [...document.querySelectorAll('.pair audio')].slice(0, 2); two.forEach(a => a.loop = true); two[0].play()")
+    browser.execute_script(
+        "window.two = [...document.querySelectorAll('.pair audio')].slice(0, 2); two.forEach(a => a.loop = true); two[0].play()"
+    )
     WebDriverWait(browser, 10).until(lambda page: page.execute_script("return !two[0].paused"))
     browser.execute_script("two[1].play()")
     WebDriverWait(browser, 10).until(lambda page: page.execute_script("return !two[1].paused && two[0].paused"))

@@ -30,7 +30,9 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def untimed(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if not key.startswith(("time/", "memory/")) and key != "duration_s"}
+    return {
+        key: value for key, value in row.items() if not key.startswith(("time/", "memory/")) and key != "duration_s"
+    }
 
 
 @pytest.fixture(scope="module")

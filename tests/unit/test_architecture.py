@@ -76,7 +76,8 @@ def test_all_lists_exactly_the_public_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["elocution", "elocution.config.load", "elocution.cli.main", "elocution.rewards.wer_nll", "elocution.report.page"]
+    "name",
+    ["elocution", "elocution.config.load", "elocution.cli.main", "elocution.rewards.wer_nll", "elocution.report.page"],
 )
 def test_light_imports_do_not_load_torch(name: str) -> None:
     code = f"import {name}, sys; sys.exit('torch' in sys.modules)"

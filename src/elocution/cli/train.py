@@ -57,7 +57,9 @@ def train(
     with _Bars() as bars:
         summary = run_training(resolved, run, resume=resume, progress=bars)
     if summary.stopped_by:
-        typer.echo(f"stopped by {summary.stopped_by} after step {summary.step}; a checkpoint was written. Continue with:")
+        typer.echo(
+            f"stopped by {summary.stopped_by} after step {summary.step}; a checkpoint was written. Continue with:"
+        )
         typer.echo(f"  elocution train --resume --output-dir {run}")
         return
     for label, evaluation in (("before", summary.before), ("after", summary.after)):

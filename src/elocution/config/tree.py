@@ -13,6 +13,7 @@ __all__ = [
     "DataConfig",
     "EvalConfig",
     "ModelConfig",
+    "ParameterRule",
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
@@ -115,6 +116,15 @@ class AlgorithmConfig(StrictConfig):
     """Passes over the completions of a step."""
 
 
+class ParameterRule(StrictConfig):
+    """A learning rate for the parameters whose names fit a pattern."""
+
+    pattern: str
+    """Shell-style pattern of parameter names, for example `*norm*`."""
+    learning_rate: float = Field(ge=0, le=1)
+    """AdamW's learning rate of those parameters; 0 leaves them as they are."""
+
+
 class TrainConfig(StrictConfig):
     """Steps, optimiser and checkpoints."""
 
@@ -126,10 +136,10 @@ class TrainConfig(StrictConfig):
     """Optimiser steps in one pass over a step's completions."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Positions computed at once, prompts and padding included; changes memory, not the gradient."""
-    learning_rate: float = Field(default=3e-4, gt=0, le=1)
-    """AdamW's learning rate of matrices and embeddings."""
-    gain_learning_rate: float = Field(default=1e-2, ge=0, le=1)
-    """AdamW's learning rate of the normalisation gains, which are of order 1 where matrices are of order 0.05."""
+    learning_rate: float = Field(default=2e-4, gt=0, le=1)
+    """AdamW's learning rate of every parameter that no rule names."""
+    rules: tuple[ParameterRule, ...] = Field(default=(), strict=False)
+    """Learning rates of their own for some parameters; the first rule whose pattern fits a name decides."""
     betas: tuple[float, float] = Field(default=(0.9, 0.95), strict=False)
     """AdamW's decay rates of the first and second moment, each in [0, 1)."""
     weight_decay: float = Field(default=0.0, ge=0, le=1)

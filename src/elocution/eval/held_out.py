@@ -71,9 +71,7 @@ class HeldOutEvaluator:
         }
         if not errors:
             raise RewardUnavailable(f"the judge {self._judge} failed on all {len(rollouts)} held-out clips")
-        low, high = bootstrap_word_error_rate(
-            list(errors.values()), samples=self._bootstrap_samples, seed=self._seed
-        )
+        low, high = bootstrap_word_error_rate(list(errors.values()), samples=self._bootstrap_samples, seed=self._seed)
         rates = [error.rate for error in errors.values()]
         row = {
             "name": name,

@@ -62,6 +62,8 @@ def _masked(values: Tensor, mask: Tensor) -> Tensor:
 
 def _check(first: Tensor, second: Tensor, mask: Tensor, num_tokens: int) -> None:
     if not (first.ndim == 3 and first.shape == second.shape == mask.shape):
-        raise ValueError(f"expected three [B, T, C], got {tuple(first.shape)}, {tuple(second.shape)}, {tuple(mask.shape)}")
+        raise ValueError(
+            f"expected three [B, T, C], got {tuple(first.shape)}, {tuple(second.shape)}, {tuple(mask.shape)}"
+        )
     if num_tokens < 1:
         raise ValueError(f"num_tokens must be at least 1, got {num_tokens}")

@@ -152,7 +152,9 @@ def _single_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
 
 def _code_block(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """First id and length of the contiguous block `<|s_0|>` … `<|s_{N-1}|>`."""
-    found = {int(match[1]): id for token, id in tokenizer.get_vocab().items() if (match := _CODE_TOKEN.fullmatch(token))}
+    found = {
+        int(match[1]): id for token, id in tokenizer.get_vocab().items() if (match := _CODE_TOKEN.fullmatch(token))
+    }
     if not found or sorted(found) != list(range(len(found))):
         raise CheckpointError(f"the tokenizer has {len(found)} speech tokens, expected <|s_0|> … without a gap")
     first = found[0]
@@ -161,5 +163,7 @@ def _code_block(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
         raise CheckpointError(f"<|s_{broken}|> has id {found[broken]}, expected {first + broken} (offset {first})")
     structural = [_single_id(tokenizer, token) for token in STRUCTURAL_TOKENS]
     if structural != list(range(first - len(structural), first)):
-        raise CheckpointError(f"the structural tokens have ids {structural}, expected the {len(structural)} before {first}")
+        raise CheckpointError(
+            f"the structural tokens have ids {structural}, expected the {len(structural)} before {first}"
+        )
     return first, len(found)

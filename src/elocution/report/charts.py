@@ -77,7 +77,9 @@ def _draw(panel: _Panel, run: RunRecord) -> Chart:
             axes.plot(steps, scaled, label=label, color=colour, linewidth=1.8, marker="o", markersize=2.5)
             told.append(f"{label}: {scaled[0]:.3g} at step {steps[0]}, {scaled[-1]:.3g} at step {steps[-1]}")
     if panel.title == "Word error rate" and run.evaluations:
-        held_out = [(row["step"], 100 * row["wer"], 100 * row["wer_low"], 100 * row["wer_high"]) for row in run.evaluations]
+        held_out = [
+            (row["step"], 100 * row["wer"], 100 * row["wer_low"], 100 * row["wer_high"]) for row in run.evaluations
+        ]
         steps = [row[0] for row in held_out]
         means = [row[1] for row in held_out]
         axes.errorbar(

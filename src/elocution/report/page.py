@@ -59,7 +59,9 @@ def _verdict(before: Row | None, after: Row | None) -> str:
     if before is None:
         return "No held-out evaluation yet."
     if after is None:
-        return f"Held-out word error rate before training: {_percent(before['wer'])}. There is no evaluation after it yet."
+        return (
+            f"Held-out word error rate before training: {_percent(before['wer'])}. There is no evaluation after it yet."
+        )
     change = f"Held-out word error rate: {_percent(before['wer'])} before, {_percent(after['wer'])} after."
     if after["wer_high"] < before["wer_low"]:
         return f"{change} The 95 % intervals do not overlap: better."

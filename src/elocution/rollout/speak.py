@@ -56,9 +56,7 @@ class Speaker:
             RolloutRequest(
                 self._policy.prompt_ids(utterance),
                 tuple(own),
-                token_budget(
-                    utterance.text, max_codes_per_char=self._max_codes_per_char, min_codes=self._min_codes
-                ),
+                token_budget(utterance.text, max_codes_per_char=self._max_codes_per_char, min_codes=self._min_codes),
             )
             for utterance, own in zip(utterances, seeds, strict=True)
         ]

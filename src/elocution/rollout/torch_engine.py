@@ -97,7 +97,10 @@ class TorchEngine:
 
 def _uniforms(seeds: Sequence[tuple[int, ...]], positions: int, channels: int) -> Tensor:
     """Uniform numbers of each seed's own stream. Shapes: [B, positions, channels]."""
-    drawn = [np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).random((positions, channels)) for seed in seeds]
+    drawn = [
+        np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).random((positions, channels))
+        for seed in seeds
+    ]
     return torch.from_numpy(np.stack(drawn).astype(np.float32))
 
 

@@ -148,7 +148,9 @@ def pretrain(
 def held_out_loss(policy: LlasaPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]) -> float:
     """Mean cross-entropy per code or stop, nats."""
     prefix, examples = _prepare(policy, sentences, codes)
-    return float(np.mean([_loss(policy, prefix, examples[i : i + 64], 0.0).item() for i in range(0, len(examples), 64)]))
+    return float(
+        np.mean([_loss(policy, prefix, examples[i : i + 64], 0.0).item() for i in range(0, len(examples), 64)])
+    )
 
 
 def _prepare(

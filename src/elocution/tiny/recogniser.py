@@ -8,8 +8,6 @@ from pathlib import Path
 
 from pocketsphinx import get_model_path
 
-from pocketsphinx import get_model_path
-
 from elocution.errors import DataError
 
 __all__ = ["bigram_arpa", "dictionary_of", "write_recogniser"]

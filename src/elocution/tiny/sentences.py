@@ -29,9 +29,7 @@ SUBJECTS = "mary peter george william robert she he we".split()
 PREPOSITIONS = "near behind after before without inside".split()
 ADVERBS = "tomorrow yesterday again together".split()
 DIGITS = "zero one three six seven nine".split()
-WORDS = tuple(
-    sorted({*ADJECTIVES, *NOUNS, *PAST_VERBS, *SUBJECTS, *PREPOSITIONS, *ADVERBS, *DIGITS, "the", "was"})
-)
+WORDS = tuple(sorted({*ADJECTIVES, *NOUNS, *PAST_VERBS, *SUBJECTS, *PREPOSITIONS, *ADVERBS, *DIGITS, "the", "was"}))
 
 Draw = Callable[[list[str]], str]
 _TEMPLATES: tuple[Callable[[Draw], str], ...] = (
@@ -58,5 +56,3 @@ def draw_sentences(count: int, seed: int) -> list[str]:
         if len(sentences) == count:
             return list(sentences)
     raise ValueError(f"asked for {count} distinct sentences, found {len(sentences)}; ask for fewer")
-
-

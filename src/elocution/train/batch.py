@@ -63,9 +63,7 @@ class _TrainingGroup:
         return len(self.group.prompt_ids) + longest * len(self.rollouts)
 
 
-def minibatches(
-    groups: Sequence[RolloutGroup], batch: AdvantageBatch, count: int
-) -> list[list[_TrainingGroup]]:
+def minibatches(groups: Sequence[RolloutGroup], batch: AdvantageBatch, count: int) -> list[list[_TrainingGroup]]:
     """The groups with signal, dealt into at most `count` optimiser steps of nearly equal size."""
     chosen = []
     for group, advantages, has_signal in zip(groups, batch.advantages, batch.has_signal, strict=True):
@@ -73,9 +71,7 @@ def minibatches(
             continue
         scored = [i for i, score in enumerate(group.scores) if score.value is not None]
         chosen.append(
-            _TrainingGroup(
-                group, tuple(group.rollouts[i] for i in scored), tuple(advantages[i] for i in scored)
-            )
+            _TrainingGroup(group, tuple(group.rollouts[i] for i in scored), tuple(advantages[i] for i in scored))
         )
     dealt = [chosen[start::count] for start in range(count)]
     return [part for part in dealt if part]

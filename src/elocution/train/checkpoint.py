@@ -62,9 +62,7 @@ def save_checkpoint(
     return Checkpoint(target, step, policy_version)
 
 
-def _write(
-    path: Path, policy: Policy, optimizer: torch.optim.Optimizer, *, step: int, policy_version: int
-) -> None:
+def _write(path: Path, policy: Policy, optimizer: torch.optim.Optimizer, *, step: int, policy_version: int) -> None:
     try:
         policy.save_pretrained(str(path / "model"))
         torch.save(optimizer.state_dict(), path / "optimizer.pt")

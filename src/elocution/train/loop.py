@@ -17,7 +17,6 @@ from elocution.config.tree import RunConfig
 from elocution.data.sampler import PromptSampler
 from elocution.errors import CheckpointError, RewardUnavailable
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
-
 from elocution.rewards import Reward, load_reward
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import SpeakTimes, SpokenGroup
@@ -97,9 +96,7 @@ def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | 
     Raises: CheckpointError if the run was made with another config.
     """
     if run.config_path.read_text(encoding="utf-8") != dump_config(config):
-        raise CheckpointError(
-            f"the config differs from {run.config_path}; resume with that file, or start another run"
-        )
+        raise CheckpointError(f"the config differs from {run.config_path}; resume with that file, or start another run")
     checkpoint = latest_checkpoint(run.checkpoints_path)
     step = checkpoint.step if checkpoint else -1
     for name in ("metrics.jsonl", "rollouts.jsonl"):
@@ -124,9 +121,7 @@ class _Run:
     ) -> None:
         self.config, self.run, self.parts = config, run, parts
         self.reward, self.stop, self.report = reward, stop, report
-        self.sampler = PromptSampler(
-            len(parts.train_prompts.utterances), config.train.prompts_per_step, config.seed
-        )
+        self.sampler = PromptSampler(len(parts.train_prompts.utterances), config.train.prompts_per_step, config.seed)
         self.evaluator = HeldOutEvaluator(
             parts.held_out,
             parts.evaluation_speaker,

@@ -1,23 +1,41 @@
 """Parameter groups and learning rates."""
 
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import nn
 
 from elocution.config.tree import TrainConfig
+from elocution.errors import ConfigError
 
 __all__ = ["parameter_groups", "set_learning_rates", "warmup_factor"]
 
 
-def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
-    """Matrices at `learning_rate`, vectors (normalisation gains) at `gain_learning_rate`; `base_lr` keeps the rate."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    kinds = (
-        ([parameter for parameter in trained if parameter.ndim > 1], config.learning_rate),
-        ([parameter for parameter in trained if parameter.ndim <= 1], config.gain_learning_rate),
-    )
-    return [{"params": parameters, "lr": rate, "base_lr": rate} for parameters, rate in kinds if parameters]
+def parameter_groups(parameters: Mapping[str, nn.Parameter], config: TrainConfig) -> list[dict[str, Any]]:
+    """One group for each rule of `config` and one for the rest; `base_lr` keeps the rate that a schedule scales.
+
+    Parameters with rate 0 stop requiring a gradient.
+
+    Raises: ConfigError if a rule fits no parameter, or nothing is left to train.
+    """
+    rates = [(rule.pattern, rule.learning_rate) for rule in config.rules] + [("*", config.learning_rate)]
+    chosen: list[list[nn.Parameter]] = [[] for _ in rates]
+    for name, parameter in parameters.items():
+        chosen[next(index for index, (pattern, _) in enumerate(rates) if fnmatchcase(name, pattern))].append(parameter)
+    for (pattern, _), members in zip(rates[:-1], chosen[:-1], strict=True):
+        if not members:
+            raise ConfigError(f"the rule train.rules.pattern = {pattern!r} decides for no parameter of the model")
+    groups = []
+    for (_, rate), members in zip(rates, chosen, strict=True):
+        for parameter in members:
+            parameter.requires_grad_(rate > 0)
+        if rate > 0 and members:
+            groups.append({"params": members, "lr": rate, "base_lr": rate})
+    if not groups:
+        raise ConfigError("every parameter has learning rate 0: there is nothing to train")
+    return groups
 
 
 def warmup_factor(step: int, warmup_steps: int) -> float:

@@ -66,9 +66,7 @@ def record_extremes(run: RunDirectory, step: int, groups: Sequence[RolloutGroup]
     """Appends the best and the worst completion of the group whose rewards differ most."""
     candidates = []
     for group in groups:
-        order = sorted(
-            (score.value, index) for index, score in enumerate(group.scores) if score.value is not None
-        )
+        order = sorted((score.value, index) for index, score in enumerate(group.scores) if score.value is not None)
         if order:
             candidates.append((order[-1][0] - order[0][0], group, order[-1][1], order[0][1]))
     if not candidates:

@@ -63,7 +63,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
     engine = TorchEngine(policy, temperature=config.rollout.temperature, batch_size=config.rollout.batch_size)
     evaluation_engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
     optimizer = torch.optim.AdamW(
-        parameter_groups(policy.model, config.train),
+        parameter_groups(dict(policy.model.named_parameters()), config.train),
         betas=config.train.betas,
         weight_decay=config.train.weight_decay,
     )

@@ -39,7 +39,11 @@ def test_resume_needs_a_run() -> None:
     ("arguments", "status", "message"),
     [
         (["train", "absent.toml"], 2, "error: there is no config file absent.toml"),
-        (["train", "--set", "train.stps=1"], 2, "error: --set train.stps=1: unknown key 'train.stps'; did you mean 'steps'?"),
+        (
+            ["train", "--set", "train.stps=1"],
+            2,
+            "error: --set train.stps=1: unknown key 'train.stps'; did you mean 'steps'?",
+        ),
         (["report", "absent"], 1, "error: absent is not a run directory"),
         (["data", "validate", "absent.jsonl"], 1, "error: cannot read the prompt file absent.jsonl"),
     ],

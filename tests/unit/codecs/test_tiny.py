@@ -44,9 +44,7 @@ def test_s10_equal_codes_give_equal_audio_in_any_batch(codec: TinyCodec) -> None
     assert len(alone) == 30 * 640
 
 
-@pytest.mark.parametrize(
-    "codes", [np.zeros((0, 1), int), np.zeros((3, 2), int), np.array([[2048]]), np.array([[-1]])]
-)
+@pytest.mark.parametrize("codes", [np.zeros((0, 1), int), np.zeros((3, 2), int), np.array([[2048]]), np.array([[-1]])])
 def test_s33_codes_that_do_not_exist_are_refused(codec: TinyCodec, codes: np.ndarray) -> None:
     with pytest.raises(CodecError, match="codes of clip 1"):
         codec.decode([np.zeros((2, 1), int), codes])

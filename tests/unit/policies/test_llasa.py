@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from elocution.assets import resolve_path
 from elocution.errors import CheckpointError
 from elocution.policies.base import PolicyBatch
 from elocution.policies.llama import pad_prompts

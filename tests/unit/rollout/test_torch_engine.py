@@ -97,7 +97,9 @@ def test_s28_completions_end_at_the_stop_id_or_at_their_budget(policy: LlasaPoli
 def test_first_ids_follow_the_distribution(policy: LlasaPolicy) -> None:
     prompt = policy.prompt_ids(Utterance("u", "one"))
     draws = 4000
-    group = engine(policy, batch_size=draws).generate([RolloutRequest(prompt, tuple((9, i) for i in range(draws)), 1)])[0]
+    group = engine(policy, batch_size=draws).generate([RolloutRequest(prompt, tuple((9, i) for i in range(draws)), 1)])[
+        0
+    ]
     counts = np.bincount(np.searchsorted(policy.legal_ids.numpy(), [c.ids[0, 0] for c in group]), minlength=17)
     logits = policy.llama(input_ids=torch.from_numpy(prompt)[None]).logits[0, -1, policy.legal_ids]
     expected = torch.softmax(logits, -1).detach().numpy() * draws
@@ -117,7 +119,9 @@ def test_published_weights_are_the_current_ones(policy: LlasaPolicy) -> None:
     made.publish(4)
     fresh = made.generate(asked)
     assert all(np.array_equal(a.rollout_logprobs, b.rollout_logprobs) for a, b in zip(before[1], stale[1], strict=True))
-    assert any(not np.array_equal(a.rollout_logprobs, b.rollout_logprobs) for a, b in zip(before[1], fresh[1], strict=True))
+    assert any(
+        not np.array_equal(a.rollout_logprobs, b.rollout_logprobs) for a, b in zip(before[1], fresh[1], strict=True)
+    )
 
 
 def test_s52_broken_weights_are_an_error_and_not_a_completion() -> None:

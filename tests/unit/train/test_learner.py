@@ -31,7 +31,8 @@ def groups_of(policy: LlasaPolicy, rewards: Sequence[Sequence[float | None]] = R
         utterances, requests, engine.generate(requests), rewards, strict=True
     ):
         rollouts = tuple(
-            Rollout(utterance, completion, np.zeros((1, 1), np.int64), None, Outcome.SPEECH) for completion in completions
+            Rollout(utterance, completion, np.zeros((1, 1), np.int64), None, Outcome.SPEECH)
+            for completion in completions
         )
         scores = tuple(Score(v) if v is not None else Score(None, error="down") for v in values)
         groups.append(RolloutGroup(utterance, request.prompt_ids, rollouts, scores))
@@ -91,7 +92,8 @@ def test_an_update_makes_better_completions_more_likely() -> None:
     def gain() -> float:
         with torch.no_grad():
             return sum(
-                float((b.advantages * policy.logprobs(b.policy, temperature=1.0)[0].sum(dim=(1, 2))).sum()) for b in batches
+                float((b.advantages * policy.logprobs(b.policy, temperature=1.0)[0].sum(dim=(1, 2))).sum())
+                for b in batches
             )
 
     before = gain()

@@ -12,7 +12,10 @@ from elocution.train.run_directory import RunDirectory, reporting_disk_errors, w
 def test_s79_a_used_directory_is_refused_unless_resumed(tmp_path: Path) -> None:
     with RunDirectory(tmp_path / "run", resume=False) as run:
         run.config_path.write_text("seed = 0\n")
-    with pytest.raises(RunDirectoryError, match=r"already holds a run.*--resume"), RunDirectory(tmp_path / "run", resume=False):
+    with (
+        pytest.raises(RunDirectoryError, match=r"already holds a run.*--resume"),
+        RunDirectory(tmp_path / "run", resume=False),
+    ):
         pass
     with RunDirectory(tmp_path / "run", resume=True):
         pass
