@@ -38,8 +38,8 @@ test: $(STAMP)  ## run the tests
 test-slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-smoke: $(STAMP)  ## two training steps and a report, in a minute
-	$(BIN)/python -m pytest tests/integration/test_smoke.py
+smoke: $(STAMP)  ## a small run and its report, in a minute
+	$(BIN)/python -m pytest tests/integration/test_run.py -k "promises or report"
 
 check: $(STAMP)  ## lint, formatting, types: what must be clean before a commit
 	$(BIN)/ruff check src tests benchmarks scripts

@@ -6,6 +6,7 @@ import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -68,7 +69,9 @@ def test_all_lists_exactly_the_public_names(name: str) -> None:
     defined = {
         key
         for key, value in vars(module).items()
-        if not key.startswith("_") and getattr(value, "__module__", None) == name and not key.isupper()
+        if not key.startswith("_") and getattr(value, "__module__", None) == name
+        and not key.isupper()
+        and not isinstance(value, TypeVar)
     }
     declared = set(getattr(module, "__all__", ()))
     assert {key for key in declared if not hasattr(module, key)} == set()

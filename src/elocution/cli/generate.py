@@ -29,7 +29,11 @@ def generate(
 
     `elocution generate --model runs/demo/best --text "the doctor visited the school" --output trained.wav`
     """
+    from transformers.utils.logging import disable_progress_bar
+
     from elocution.generate import speak
+
+    disable_progress_bar()
 
     spoken = speak(
         text,

@@ -52,7 +52,11 @@ def train(
     name = config.stem if config else "tiny"
     run = output_dir or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     typer.echo(f"run directory: {run}")
+    from transformers.utils.logging import disable_progress_bar
+
     from elocution.train.loop import train as run_training
+
+    disable_progress_bar()
 
     with _Bars() as bars:
         summary = run_training(resolved, run, resume=resume, progress=bars)
@@ -72,14 +76,14 @@ def train(
 
 
 class _Bars:
-    """Draws the loop's progress: one bar for the steps, a line for each evaluation."""
+    """Draws the loop's progress: a bar for the steps, and one for each evaluation."""
 
     def __init__(self) -> None:
         from tqdm import tqdm
         from tqdm.contrib.logging import logging_redirect_tqdm
 
         self._tqdm = tqdm
-        self._bar: Any = None
+        self._bars: dict[str, Any] = {}
         self._redirect = logging_redirect_tqdm()
 
     def __enter__(self) -> "_Bars":
@@ -87,17 +91,17 @@ class _Bars:
         return self
 
     def __exit__(self, *details: Any) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        for bar in self._bars.values():
+            bar.close()
         self._redirect.__exit__(*details)
 
     def __call__(self, stage: str, done: int, total: int, metrics: dict[str, Any]) -> None:
-        if stage != "train":
-            if done == 0:
-                self._tqdm.write(f"{stage}: speaking and judging held-out sentences …", file=sys.stderr)
-            return
-        if self._bar is None:
-            self._bar = self._tqdm(total=total, initial=done - 1, desc="train", unit="step")
-        self._bar.update(done - self._bar.n)
-        reward = metrics["reward/mean"]
-        self._bar.set_postfix(reward="n/a" if reward is None else f"{reward:.3f}")
+        if stage not in self._bars:
+            unit = "step" if stage == "train" else "clip"
+            self._bars[stage] = self._tqdm(total=total, initial=done - 1, desc=stage, unit=unit)
+        bar = self._bars[stage]
+        bar.update(done - bar.n)
+        if metrics.get("reward/mean") is not None:
+            bar.set_postfix(reward=f"{metrics['reward/mean']:.3f}")
+        if done == total:
+            bar.close()

@@ -128,7 +128,7 @@ class ParameterRule(StrictConfig):
 class TrainConfig(StrictConfig):
     """Steps, optimiser and checkpoints."""
 
-    steps: int = Field(default=24, ge=1)
+    steps: int = Field(default=30, ge=1)
     """Training steps; each draws new completions."""
     prompts_per_step: int = Field(default=16, ge=1)
     """Prompts of one step."""
@@ -136,7 +136,7 @@ class TrainConfig(StrictConfig):
     """Optimiser steps in one pass over a step's completions."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Positions computed at once, prompts and padding included; changes memory, not the gradient."""
-    learning_rate: float = Field(default=2e-4, gt=0, le=1)
+    learning_rate: float = Field(default=1e-4, gt=0, le=1)
     """AdamW's learning rate of every parameter that no rule names."""
     rules: tuple[ParameterRule, ...] = Field(default=(), strict=False)
     """Learning rates of their own for some parameters; the first rule whose pattern fits a name decides."""

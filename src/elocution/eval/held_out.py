@@ -1,4 +1,4 @@
-"""Held-out evaluation: speak sentences that training never sees, listen with a recogniser that the reward never uses."""
+"""Held-out evaluation: speak sentences kept from training, listen with a recogniser that the reward never uses."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,10 +15,14 @@ from elocution.rollout.speak import Speaker
 from elocution.text.normalize import NORMALIZER_VERSION, normalize
 from elocution.types import Audio, Outcome, Rollout, Utterance
 
-__all__ = ["Evaluation", "HeldOutEvaluator"]
+__all__ = ["Evaluation", "HeldOutEvaluator", "Progress"]
 
 # Evaluation seeds have a first number that no training step has, so the two never share a draw.
 _EVALUATION_STREAM = 2**31
+
+
+Progress = Callable[[int, int], None]
+"""Called as (clips judged, clips in all)."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class HeldOutEvaluator:
         self,
         utterances: Sequence[Utterance],
         speaker: Speaker,
-        transcribe: Callable[[Sequence[Audio]], list[str | Exception]],
+        transcribe: Callable[[Sequence[Audio], Progress | None], list[str | Exception]],
         *,
         judge: str,
         temperature: float,
@@ -51,7 +55,9 @@ class HeldOutEvaluator:
         self._judge, self._temperature, self._seed = judge, temperature, seed
         self._bootstrap_samples, self._num_probes, self._run = bootstrap_samples, num_probes, run
 
-    def evaluate(self, name: str, *, step: int, policy_version: int) -> Evaluation:
+    def evaluate(
+        self, name: str, *, step: int, policy_version: int, on_progress: Progress | None = None
+    ) -> Evaluation:
         """Speaks and judges every sentence; writes the probes' audio under `audio/<name>/`.
 
         A completion without speech counts as all words deleted. A clip that the judge failed on is left out and
@@ -63,7 +69,7 @@ class HeldOutEvaluator:
         seeds = [[(_EVALUATION_STREAM, self._seed, index)] for index in range(len(self._utterances))]
         groups, _ = self._speaker.speak(self._utterances, seeds)
         rollouts = [group.rollouts[0] for group in groups]
-        heard = self._transcribe_speech(rollouts)
+        heard = self._transcribe_speech(rollouts, on_progress)
         errors = {
             index: word_error_rate(normalize(r.utterance.text, r.utterance.language), transcript)
             for index, (r, transcript) in enumerate(zip(rollouts, heard, strict=True))
@@ -100,14 +106,14 @@ class HeldOutEvaluator:
         }
         return Evaluation(row["wer"], low, high, row)
 
-    def _transcribe_speech(self, rollouts: Sequence[Rollout]) -> list[str | None]:
+    def _transcribe_speech(self, rollouts: Sequence[Rollout], on_progress: Progress | None) -> list[str | None]:
         """What the judge heard: empty where there is nothing to hear, None where it failed."""
         audible = {
             index: rollout.audio
             for index, rollout in enumerate(rollouts)
             if rollout.audio is not None and rollout.outcome is not Outcome.SILENT
         }
-        transcripts = dict(zip(audible, self._transcribe(list(audible.values())), strict=True))
+        transcripts = dict(zip(audible, self._transcribe(list(audible.values()), on_progress), strict=True))
         return [_text_or_none(transcripts.get(index, "")) for index in range(len(rollouts))]
 
     def _probe(

@@ -7,6 +7,7 @@ the process that started it, however that one ended.
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -58,29 +59,34 @@ class ScoringPool(Generic[Task, Result]):
             _end(self._pool)
             self._pool = None
 
-    def map(self, tasks: Sequence[Task]) -> list[Result | Exception]:
+    def map(
+        self, tasks: Sequence[Task], on_progress: Callable[[int, int], None] | None = None
+    ) -> list[Result | Exception]:
         """The result of every task in order; an exception stands where a task failed twice.
 
-        Tasks start in their order, so the longest should come first.
+        Tasks start in their order, so the longest should come first. `on_progress` hears (done, total).
 
         Raises: RewardUnavailable if the workers cannot start.
         """
         results: dict[int, Result | Exception] = {}
         pending = list(range(len(tasks)))
         for _ in range(_ATTEMPTS):
-            results |= self._attempt(tasks, pending)
+            for index, result in self._attempt(tasks, pending):
+                results[index] = result
+                if on_progress is not None:
+                    on_progress(len(results), len(tasks))
             pending = [index for index in pending if isinstance(results[index], Exception)]
         return [results[index] for index in range(len(tasks))]
 
-    def _attempt(self, tasks: Sequence[Task], pending: Sequence[int]) -> dict[int, Result | Exception]:
+    def _attempt(self, tasks: Sequence[Task], pending: Sequence[int]) -> Iterator[tuple[int, Result | Exception]]:
         futures: dict[int, ProcessFuture[Any]] = {}
-        results: dict[int, Result | Exception] = {}
         for index in pending:
             try:
                 futures[index] = self._running().schedule(_run, args=(tasks[index],), timeout=self._timeout_s)
             except RuntimeError as error:  # the pool broke between the look at it and the call
-                results[index] = RewardUnavailable(f"the scoring processes died: {error}")
-        return results | {index: _outcome(future, self._timeout_s) for index, future in futures.items()}
+                yield index, RewardUnavailable(f"the scoring processes died: {error}")
+        for index, future in futures.items():
+            yield index, _outcome(future, self._timeout_s)
 
     def _running(self) -> ProcessPool:
         """The pool, started and known to answer; one that lost a worker while it had no task is made anew."""
@@ -131,6 +137,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 def _start(factory: Callable[[], Callable[[Any], Any]]) -> None:
     """Runs in a worker before its first task; a factory that fails makes every task fail with its reason."""
     global _score
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which finishes its stage first
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     limit = threading.Timer(_START_TIMEOUT_S, os._exit, (1,))
     limit.start()

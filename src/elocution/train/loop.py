@@ -231,11 +231,14 @@ class _Run:
         return updates
 
     def evaluate(self, name: str, step: int) -> Evaluation:
-        self.report(f"evaluate {name}", 0, 1, {})
         self.parts.evaluation_engine.publish(self.version)
-        evaluation = self.evaluator.evaluate(name, step=step, policy_version=self.version)
+        evaluation = self.evaluator.evaluate(
+            name,
+            step=step,
+            policy_version=self.version,
+            on_progress=lambda done, total: self.report(f"evaluate {name}", done, total, {}),
+        )
         self.run.append_json("evaluations.jsonl", evaluation.row)
-        self.report(f"evaluate {name}", 1, 1, evaluation.row)
         logger.info(
             "held-out WER %s: %.1f %% [%.1f, %.1f]",
             name,

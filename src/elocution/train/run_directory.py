@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -14,6 +14,8 @@ from typing import IO, Any, Self
 from elocution.errors import RunDirectoryError
 
 __all__ = ["RunDirectory", "reporting_disk_errors", "write_text_atomically"]
+
+_LOCK = ".lock"
 
 
 @contextmanager
@@ -62,14 +64,14 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.path} is a file; choose another --output-dir")
         if self._resume and not self.config_path.is_file():
             raise RunDirectoryError(f"cannot resume {self.path}: it holds no run (no {self.config_path.name})")
-        if not self._resume and self.path.is_dir() and any(self.path.iterdir()):
+        if not self._resume and self.path.is_dir() and any(file.name != _LOCK for file in self.path.iterdir()):
             kind = "a run" if self.config_path.is_file() else "other files"
             raise RunDirectoryError(
                 f"{self.path} already holds {kind}; continue it with --resume or choose another --output-dir"
             )
         with reporting_disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / ".lock").open("w")
+            self._lock = (self.path / _LOCK).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -80,8 +82,13 @@ class RunDirectory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        if self._lock is None:
+            return
+        if not self.config_path.is_file():  # the run never began: leave the place as it was
+            (self.path / _LOCK).unlink(missing_ok=True)
+            with suppress(OSError):  # it holds something else
+                self.path.rmdir()
+        self._lock.close()
 
     @property
     def config_path(self) -> Path:

@@ -13,8 +13,11 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_the_embedded_default_is_the_tree_of_defaults() -> None:
-    assert load_config(None) == RunConfig()
+def test_the_embedded_default_is_the_tree_of_defaults_plus_its_own_rates() -> None:
+    embedded = load_config(None)
+    assert [rule.pattern for rule in embedded.train.rules] == ["*embed_tokens*", "model.norm.weight", "*norm*"]
+    without_rules = embedded.model_copy(update={"train": embedded.train.model_copy(update={"rules": ()})})
+    assert without_rules == RunConfig()
 
 
 def test_dump_and_load_return_the_same_config(tmp_path: Path) -> None:

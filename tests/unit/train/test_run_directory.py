@@ -33,6 +33,13 @@ def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "absent").exists()
 
 
+def test_a_run_that_never_began_leaves_the_place_as_it_was(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(KeyError), RunDirectory(tmp_path / "run", resume=False):
+            raise KeyError("prompts are bad")
+        assert not (tmp_path / "run").exists()
+
+
 def test_s79_two_writers_at_once_are_refused(tmp_path: Path) -> None:
     with RunDirectory(tmp_path / "run", resume=False) as run:
         run.config_path.write_text("seed = 0\n")
