@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,32 @@ def test_a_read_only_place_is_one_message(tmp_path: Path) -> None:
     assert "Traceback" not in failed.stderr
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB: enough for one checkpoint of the tiny model and its optimiser, not for two."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("needs the right to mount a small file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_one_message_and_the_last_checkpoint_stays_whole(small_disk: Path) -> None:
+    run = small_disk / "run"
+    failed = elocution("train", "--output-dir", str(run), *SMALL, "--set", "train.save_every=1")
+    assert failed.returncode == 1
+    assert f"no space left on the disk of {run}" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_0"]
+    from elocution.train.checkpoint import verify_checkpoint
+
+    assert verify_checkpoint(run / "checkpoints" / "step_0").step == 0
+
+
 def test_bad_prompts_stop_before_anything_is_written(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"text": "the doctor visited the school"}\n{"text": "the zebra ran"}\n{"text": \n')
@@ -143,7 +170,7 @@ def test_bad_prompts_stop_before_anything_is_written(tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert f"{prompts}:2: words outside the checkpoint's vocabulary: zebra, ran" in failed.stderr
     assert f"{prompts}:3: malformed JSON" in failed.stderr
-    assert not (run / "config.toml").exists()
+    assert not run.exists()
 
 
 def test_generate_speaks_with_base_and_trained_weights(whole: Path, tmp_path: Path) -> None:

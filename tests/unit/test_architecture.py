@@ -69,7 +69,8 @@ def test_all_lists_exactly_the_public_names(name: str) -> None:
     defined = {
         key
         for key, value in vars(module).items()
-        if not key.startswith("_") and getattr(value, "__module__", None) == name
+        if not key.startswith("_")
+        and getattr(value, "__module__", None) == name
         and not key.isupper()
         and not isinstance(value, TypeVar)
     }

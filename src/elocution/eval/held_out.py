@@ -55,9 +55,7 @@ class HeldOutEvaluator:
         self._judge, self._temperature, self._seed = judge, temperature, seed
         self._bootstrap_samples, self._num_probes, self._run = bootstrap_samples, num_probes, run
 
-    def evaluate(
-        self, name: str, *, step: int, policy_version: int, on_progress: Progress | None = None
-    ) -> Evaluation:
+    def evaluate(self, name: str, *, step: int, policy_version: int, on_progress: Progress | None = None) -> Evaluation:
         """Speaks and judges every sentence; writes the probes' audio under `audio/<name>/`.
 
         A completion without speech counts as all words deleted. A clip that the judge failed on is left out and

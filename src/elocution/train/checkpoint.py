@@ -4,6 +4,7 @@
 number and the digest of every file.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from elocution.errors import CheckpointError
 from elocution.policies.base import Policy
@@ -20,6 +22,7 @@ from elocution.train.run_directory import reporting_disk_errors
 __all__ = ["Checkpoint", "latest_checkpoint", "load_optimizer", "point_best_at", "save_checkpoint", "verify_checkpoint"]
 
 FORMAT = 1
+_NO_SPACE = 1 << 20  # bytes; a write that failed with less than this free failed for want of space
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,9 @@ def _write(path: Path, policy: Policy, optimizer: torch.optim.Optimizer, *, step
     try:
         policy.save_pretrained(str(path / "model"))
         torch.save(optimizer.state_dict(), path / "optimizer.pt")
-    except RuntimeError as error:  # torch and safetensors report a failed write in their own way
-        if shutil.disk_usage(path).free < 1 << 20:
-            raise OSError(28, "No space left on device") from error
+    except (RuntimeError, SafetensorError) as error:  # torch and safetensors report a failed write in their own way
+        if "No space left" in str(error) or shutil.disk_usage(path).free < _NO_SPACE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
     digests = {
         str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()

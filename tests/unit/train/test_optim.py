@@ -43,7 +43,9 @@ def test_a_rule_for_nothing_and_nothing_to_train_are_refused() -> None:
 
 
 def test_warm_up_scales_every_group_from_its_own_rate() -> None:
-    groups = parameter_groups(dict(small_llasa().model.named_parameters()), TrainConfig(learning_rate=1e-4, rules=RULES))
+    groups = parameter_groups(
+        dict(small_llasa().model.named_parameters()), TrainConfig(learning_rate=1e-4, rules=RULES)
+    )
     optimizer = torch.optim.AdamW(groups)
     assert [warmup_factor(step, 4) for step in (1, 2, 4, 9)] == [0.25, 0.5, 1.0, 1.0]
     assert warmup_factor(1, 0) == 1.0

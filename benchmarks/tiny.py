@@ -1,0 +1,63 @@
+"""What the README says of the tiny stack: the codec's loss of intelligibility and its speed, the checkpoint's sampling.
+
+Needs a folder made by `elocution tiny build`, for the source speech: `python benchmarks/tiny.py build/tiny`.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from elocution.assets import resolve_path
+from elocution.codecs.tiny import TinyCodec
+from elocution.eval.bootstrap import bootstrap_word_error_rate
+from elocution.measures.wer import corpus_word_error_rate, word_error_rate
+from elocution.policies.llasa import LlasaPolicy
+from elocution.rewards.pool import ScoringPool, transcriber_factory
+from elocution.rollout.speak import Speaker
+from elocution.rollout.torch_engine import TorchEngine
+from elocution.text.normalize import normalize
+from elocution.tiny.speech import SAMPLE_RATE, SpeechCorpus
+from elocution.types import Audio, Utterance
+
+CLIPS = 256
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    codec = TinyCodec.from_pretrained(resolve_path("builtin:tiny-codec"))
+    corpus = SpeechCorpus.load(Path(sys.argv[1]) / "speech.npz")
+    first = len(corpus.sentences) - 600  # the held-out sentences stand last
+    texts = list(corpus.sentences[first : first + CLIPS])
+    original = [Audio(corpus.clip(first + index), SAMPLE_RATE) for index in range(CLIPS)]
+    codes = [codec.encode(clip) for clip in original]
+    started = time.process_time()
+    resynthesis = codec.decode(codes)
+    spent = time.process_time() - started
+    print(f"codec decodes {sum(clip.duration_s for clip in original) / spent:.0f}x real time on one core")
+    policy = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))
+    utterances = [Utterance(str(index), text) for index, text in enumerate(texts)]
+    spoken = {"original clips": original, "through the codec": resynthesis}
+    for temperature in (0.3, 1.0):
+        engine = TorchEngine(policy, temperature=temperature, batch_size=128)
+        engine.publish(0)
+        speaker = Speaker(policy, engine, codec, max_codes_per_char=4.0, min_codes=40)
+        groups, _ = speaker.speak(utterances, [[(7, index)] for index in range(CLIPS)])
+        silence = Audio(torch.zeros(SAMPLE_RATE).numpy(), SAMPLE_RATE)
+        spoken[f"policy at temperature {temperature}"] = [group.rollouts[0].audio or silence for group in groups]
+    with ScoringPool(transcriber_factory("pocketsphinx-open")) as judge:
+        for name, clips in spoken.items():
+            heard = judge.map(clips)
+            errors = [
+                word_error_rate(text, normalize(transcript, "en"))
+                for text, transcript in zip(texts, heard, strict=True)
+                if isinstance(transcript, str)
+            ]
+            low, high = bootstrap_word_error_rate(errors, samples=2000, seed=0)
+            rate = corpus_word_error_rate(errors)
+            print(f"{name:<28} WER {100 * rate:5.1f} % [{100 * low:.1f}, {100 * high:.1f}], {len(errors)} clips")
+
+
+if __name__ == "__main__":
+    main()
