@@ -1,6 +1,5 @@
 """`elocution train`."""
 
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any

@@ -72,6 +72,8 @@ def _type_name(annotation: Any) -> str:
         return f"list of {_type_name(get_args(annotation)[0])}"
     if origin in (Union, UnionType):
         return " or ".join(_type_name(part) for part in get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"tables of {', '.join(annotation.model_fields)}"
     return {str: "string", int: "integer", float: "number", bool: "boolean"}[annotation]
 
 
