@@ -65,7 +65,7 @@ def completion_hidden(model: LlamaForCausalLM, batch: PolicyBatch) -> Tensor:
 class IncrementalLlama:
     """A Llama's weights fused for drawing one id at a time, with a static key-value cache.
 
-    Holds copies of the weights taken at construction. Rows share one position in the cache; prompts of unequal
+    Valid until the model's weights change: some are copied here, others shared. Rows share one position in the cache; prompts of unequal
     length are padded on the left and masked.
     """
 

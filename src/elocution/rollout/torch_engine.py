@@ -30,10 +30,16 @@ class TorchEngine:
         self._batch_size = batch_size
         self._model: IncrementalModel | None = None
         self._version = -1
+        self._published: tuple[int, ...] = ()
 
     def publish(self, version: int) -> None:
         self._model = self._policy.incremental()
         self._version = version
+        self._published = self._weights_state()
+
+    def _weights_state(self) -> tuple[int, ...]:
+        """Torch counts the changes of each tensor in place."""
+        return tuple(parameter._version for parameter in self._policy.model.parameters())
 
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
         rows = [(index, sibling) for index, request in enumerate(requests) for sibling in range(len(request.seeds))]
@@ -53,6 +59,8 @@ class TorchEngine:
     def _generate_rows(self, requests: Sequence[RolloutRequest], rows: Sequence[tuple[int, int]]) -> list[Completion]:
         if self._model is None:
             raise EngineError("no weights have been published to the engine")
+        if self._weights_state() != self._published:
+            raise EngineError("the policy's weights have changed since they were published to the engine")
         prompt_of = {index: place for place, index in enumerate(dict.fromkeys(index for index, _ in rows))}
         row_prompt = torch.tensor([prompt_of[index] for index, _ in rows])
         budgets = torch.tensor([requests[index].max_new for index, _ in rows])

