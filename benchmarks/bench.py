@@ -96,7 +96,7 @@ def bench_step() -> None:
 
 
 def main() -> None:
-    print(f"{platform.platform()}, {len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} torch threads")
+    print(f"{platform.platform()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch threads")
     print(f"python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}\n")
     bench_generation()
     bench_step()

@@ -1,27 +1,28 @@
 """Audio files: written whole or not at all."""
 
-import os
+import io
 from pathlib import Path
 
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from elocution.files import reporting_disk_errors, write_bytes_atomically
 from elocution.types import Audio
 
 __all__ = ["write_wav"]
 
 
 def write_wav(path: Path, audio: Audio) -> None:
-    """Writes 16-bit mono WAV; peaks above full scale are scaled down, not clipped."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        soundfile.write(temporary, _within_full_scale(audio.samples), audio.sample_rate, format="WAV", subtype="PCM_16")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    """Writes 16-bit mono WAV, and the folder if need be; peaks above full scale are scaled down, not clipped.
+
+    Raises: StorageError if the disk is full or the place cannot be written.
+    """
+    buffer = io.BytesIO()
+    soundfile.write(buffer, _within_full_scale(audio.samples), audio.sample_rate, format="WAV", subtype="PCM_16")
+    with reporting_disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes_atomically(path, buffer.getvalue())
 
 
 def _within_full_scale(samples: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -9,7 +9,8 @@ ElocutionError
 ├── RewardError                   scores could not be had
 │   └── RewardUnavailable         a scorer is down: not the policy's fault, never a number
 ├── CheckpointError               a checkpoint is missing, truncated, or of another run
-├── RunDirectoryError             a run directory is in use, not writable, or full
+├── RunDirectoryError             a run directory is in use, or holds what it should not
+├── StorageError                  a file cannot be written: no space, no permission
 ├── NonFiniteError                a loss or gradient is not finite; nothing was updated
 └── MissingDependency             an optional package is absent; names the extra that brings it
 """
@@ -27,6 +28,7 @@ __all__ = [
     "RewardError",
     "RewardUnavailable",
     "RunDirectoryError",
+    "StorageError",
 ]
 
 
@@ -67,7 +69,11 @@ class CheckpointError(ElocutionError):
 
 
 class RunDirectoryError(ElocutionError):
-    """A run directory is in use, not writable, or full."""
+    """A run directory is in use, or holds what it should not."""
+
+
+class StorageError(ElocutionError):
+    """A file cannot be written: no space, no permission."""
 
 
 class NonFiniteError(ElocutionError):

@@ -15,7 +15,8 @@ import elocution
 SOURCE = Path(elocution.__file__).parent
 LAYERS = (
     ("types", "errors", "registry", "assets", "__init__"),
-    ("config", "text", "audio"),
+    ("files", "config", "text"),
+    ("audio",),
     ("measures", "codecs", "grpo"),
     ("policies", "rewards", "rollout", "data"),
     ("train", "eval", "tiny", "generate"),

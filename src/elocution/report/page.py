@@ -8,9 +8,9 @@ from typing import Any
 import soundfile
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from elocution.files import write_text_atomically
 from elocution.report.charts import draw_charts
 from elocution.report.run_reader import Row, RunRecord, read_run
-from elocution.train.run_directory import write_text_atomically
 
 __all__ = ["write_report"]
 
@@ -18,7 +18,7 @@ __all__ = ["write_report"]
 def write_report(run_path: Path) -> Path:
     """Writes `report.html` into the run directory and returns its path.
 
-    Raises: RunDirectoryError if `run_path` is no run directory or cannot be written.
+    Raises: RunDirectoryError if `run_path` is no run directory; StorageError if it cannot be written.
     """
     run = read_run(run_path)
     templates = Environment(

@@ -46,7 +46,7 @@ class ScoringPool(Generic[Task, Result]):
         self, factory: Callable[[], Callable[[Task], Result]], *, workers: int = 0, timeout_s: float = 60.0
     ) -> None:
         self._factory, self._timeout_s = factory, timeout_s
-        self._workers = workers or len(os.sched_getaffinity(0))
+        self._workers = workers or os.cpu_count() or 1
         self._pool: ProcessPool | None = None
 
     def __enter__(self) -> Self:

@@ -51,7 +51,7 @@ def build(output: Path, settings: BuildSettings | None = None, *, workers: int =
     (output / "NOTICE").write_text(NOTICE, encoding="utf-8")
     sentences = draw_sentences(settings.taught + settings.prompts + settings.held_out, settings.sentence_seed)
     taught = sentences[: settings.taught]
-    corpus = _speech(output / "speech.npz", sentences, workers or len(os.sched_getaffinity(0)))
+    corpus = _speech(output / "speech.npz", sentences, workers or os.cpu_count() or 1)
     codec = _codec(output / "codec", corpus, settings)
     write_recogniser(output / "recogniser", WORDS, taught)
     _write_prompts(output / "prompts" / "train.jsonl", "train", sentences[settings.taught : -settings.held_out])

@@ -16,8 +16,8 @@ import torch
 from safetensors import SafetensorError
 
 from elocution.errors import CheckpointError
+from elocution.files import reporting_disk_errors
 from elocution.policies.base import Policy
-from elocution.train.run_directory import reporting_disk_errors
 
 __all__ = ["Checkpoint", "latest_checkpoint", "load_optimizer", "point_best_at", "save_checkpoint", "verify_checkpoint"]
 
@@ -43,7 +43,7 @@ def save_checkpoint(
 ) -> Checkpoint:
     """Writes `folder/step_N` under a temporary name, renames it, then deletes all but the `keep` newest.
 
-    Raises: RunDirectoryError if the disk is full or read-only; nothing is left behind.
+    Raises: StorageError if the disk is full or read-only; nothing is left behind.
     """
     target, temporary = folder / f"step_{step}", folder / f".step_{step}.partial"
     with reporting_disk_errors(target):

@@ -17,6 +17,7 @@ from elocution.config.tree import RunConfig
 from elocution.data.sampler import PromptSampler
 from elocution.errors import CheckpointError, RewardUnavailable
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
+from elocution.files import write_text_atomically
 from elocution.rewards import Reward, load_reward
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import SpeakTimes, SpokenGroup
@@ -33,7 +34,7 @@ from elocution.train.interrupt import StopRequest
 from elocution.train.learner import UpdateStats
 from elocution.train.optim import set_learning_rates, warmup_factor
 from elocution.train.recorder import peak_memory_mib, record_extremes, reward_metrics, update_metrics
-from elocution.train.run_directory import RunDirectory, write_text_atomically
+from elocution.train.run_directory import RunDirectory
 from elocution.train.setup import Parts, build_parts
 from elocution.types import RolloutGroup
 

@@ -1,57 +1,26 @@
-"""The run directory: who may write in it, where things lie, and files that are whole or absent."""
+"""The run directory: who may write in it, and where things lie."""
 
-import errno
 import fcntl
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from elocution.errors import RunDirectoryError
+from elocution.files import reporting_disk_errors, write_text_atomically
 
-__all__ = ["RunDirectory", "reporting_disk_errors", "write_text_atomically"]
+__all__ = ["RunDirectory"]
 
 _LOCK = ".lock"
-
-
-@contextmanager
-def reporting_disk_errors(path: Path) -> Iterator[None]:
-    """Turns a full disk or a missing permission into a RunDirectoryError that names `path`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunDirectoryError(f"no space left on the disk of {path}; free some and use --resume") from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise RunDirectoryError(f"cannot write {path}: {error.strerror}; choose another --output-dir") from error
-        raise
-
-
-def write_text_atomically(path: Path, text: str) -> None:
-    """Replaces `path` by a file that holds `text`; a reader sees the old file or the new, never a part."""
-    with reporting_disk_errors(path):
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
 
 
 class RunDirectory:
     """A run's folder, locked for one writer. Use as a context manager.
 
     Raises: RunDirectoryError on entry if the folder holds a run and `resume` is False, if it holds none and
-    `resume` is True, if another process writes in it, or if it cannot be written.
+    `resume` is True, or if another process writes in it; StorageError if it cannot be written.
     """
 
     def __init__(self, path: Path, *, resume: bool) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from elocution.errors import CheckpointError, RunDirectoryError
+from elocution.errors import CheckpointError, StorageError
 from elocution.policies.llasa import LlasaPolicy
 from elocution.testing.policies import small_llasa
 from elocution.train.checkpoint import (
@@ -80,7 +80,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
 
     policy, optimizer = stepped()
     full = FullDisk(policy.llama, policy.tokenizer)
-    with pytest.raises(RunDirectoryError, match="no space left"):
+    with pytest.raises(StorageError, match="no space left"):
         save_checkpoint(tmp_path / "checkpoints", full, optimizer, step=1, policy_version=1, keep=1)
     assert list((tmp_path / "checkpoints").iterdir()) == []
     assert latest_checkpoint(tmp_path / "checkpoints") is None

@@ -1,12 +1,10 @@
-import errno
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from elocution.errors import RunDirectoryError
-from elocution.train.run_directory import RunDirectory, reporting_disk_errors, write_text_atomically
+from elocution.train.run_directory import RunDirectory
 
 
 def test_s79_a_used_directory_is_refused_unless_resumed(tmp_path: Path) -> None:
@@ -51,24 +49,6 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "run").touch()
     with pytest.raises(RunDirectoryError, match="is a file"), RunDirectory(tmp_path / "run", resume=False):
         pass
-
-
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [(errno.ENOSPC, "no space left"), (errno.EROFS, "cannot write"), (errno.EACCES, "cannot write")],
-)
-def test_disk_errors_name_the_path_and_the_remedy(tmp_path: Path, number: int, message: str) -> None:
-    with pytest.raises(RunDirectoryError, match=rf"{message}.*{tmp_path}"), reporting_disk_errors(tmp_path):
-        raise OSError(number, os.strerror(number))
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
-    target = tmp_path / "config.toml"
-    write_text_atomically(target, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text_atomically(target, "new \ud800")
-    assert target.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_rows_past_a_step_and_lines_cut_short_are_dropped(tmp_path: Path) -> None:
