@@ -6,7 +6,7 @@ A sum over cells adds up over micro-batches; divide it by the number of cells of
 import torch
 from torch import Tensor
 
-__all__ = ["max_ratio_deviation", "non_finite_cells", "old_kl_sum"]
+__all__ = ["max_ratio_deviation", "non_finite_cells"]
 
 
 def max_ratio_deviation(logprobs: Tensor, old_logprobs: Tensor, completion_mask: Tensor) -> Tensor:
@@ -17,17 +17,6 @@ def max_ratio_deviation(logprobs: Tensor, old_logprobs: Tensor, completion_mask:
     """
     deviations = torch.expm1(_log_ratio(logprobs, old_logprobs, completion_mask)).abs()
     return deviations.amax() if deviations.numel() else deviations.new_zeros(())
-
-
-def old_kl_sum(logprobs: Tensor, old_logprobs: Tensor, completion_mask: Tensor) -> Tensor:
-    """Sum over the unmasked cells of `ratio - 1 - log ratio`, which estimates KL(old || new) from old's samples.
-
-    How far the updates of a step have moved the policy; never negative. Shapes: [B, T, C] each; returns a scalar, nats.
-
-    Source: Schulman, "Approximating KL divergence" (2020), estimator k3.
-    """
-    log_ratio = _log_ratio(logprobs, old_logprobs, completion_mask)
-    return (torch.expm1(log_ratio) - log_ratio).sum()
 
 
 def non_finite_cells(values: Tensor, completion_mask: Tensor) -> Tensor:

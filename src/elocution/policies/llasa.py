@@ -84,6 +84,10 @@ class LlasaPolicy:
         wrong = {kind: sorted(map(str, keys)) for kind, keys in loading.items() if keys}
         if wrong:
             raise CheckpointError(f"the tensors in {path} do not fit the model: {wrong}")
+        # Loaded tensors may lie in the file's own pages, at any alignment: a copy outlives the file, and sums in the same
+        # order as weights that were trained in memory.
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.clone()
         return cls(model, tokenizer)
 
     def save_pretrained(self, path: str) -> None:

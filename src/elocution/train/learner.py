@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from elocution.errors import NonFiniteError, RatioMismatch
+from elocution.grpo.diagnostics import max_ratio_deviation, non_finite_cells
 from elocution.grpo.losses import clipped_policy_loss, kl_k3
 from elocution.policies.base import Policy
 from elocution.train.batch import LearnerBatch
@@ -78,13 +79,13 @@ class Learner:
             kl = kl_k3(logprobs, ref_logprobs, mask, num_tokens=num_tokens)
             total = loss + settings.kl_coef * kl if settings.kl_coef else loss
             if not math.isfinite(total.item()):
-                raise NonFiniteError(f"the loss is {total.item()}; no weight was changed")
+                raise NonFiniteError(f"the loss is {total.item()}{_where(logprobs, batch)}; no weight was changed")
             total.backward()
             sums["loss"] += loss.item()
             sums["kl"] += kl.item()
             sums["entropy"] += entropy[mask].sum().item() / num_tokens
             sums["clipped"] += metrics["clipped_tokens"].item() / num_tokens
-            deviation = max(deviation, _max_ratio_deviation(logprobs, batch.old_logprobs, mask))
+            deviation = max(deviation, max_ratio_deviation(logprobs, batch.old_logprobs, mask).item())
         if on_policy and deviation > RATIO_TOLERANCE:
             self._optimizer.zero_grad(set_to_none=True)
             raise RatioMismatch(
@@ -107,5 +108,11 @@ class Learner:
         )
 
 
-def _max_ratio_deviation(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> float:
-    return torch.expm1(logprobs.detach()[mask] - old_logprobs[mask]).abs().max().item()
+def _where(logprobs: Tensor, batch: LearnerBatch) -> str:
+    """The first id whose log-prob is not finite, in words; empty if all are."""
+    cells = non_finite_cells(logprobs.detach(), batch.policy.completion_mask)
+    if not len(cells):
+        return ""
+    row, position, channel = cells[0].tolist()
+    token = int(batch.policy.completion_ids[row, position, channel])
+    return f": the log-prob of id {token} at position {position} of completion {row} is not finite"
