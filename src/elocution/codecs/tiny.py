@@ -143,7 +143,8 @@ def _linear_magnitudes(centroids: Tensor, settings: MelSettings) -> Tensor:
     """Linear-frequency magnitudes of each code. Shapes: [K, frames * bands] -> [K, frames, bins]."""
     _, inverse, _ = _filters(settings)
     mel = centroids.exp().unflatten(1, (settings.frames_per_code, settings.num_bands))
-    return (mel @ inverse).clamp_min(0.0)
+    magnitudes: Tensor = (mel @ inverse).clamp_min(0.0)
+    return magnitudes
 
 
 def _recover_phase(magnitudes: Tensor, settings: MelSettings) -> Tensor:

@@ -77,7 +77,8 @@ class HeldOutEvaluator:
             raise RewardUnavailable(f"the judge {self._judge} failed on all {len(rollouts)} held-out clips")
         low, high = bootstrap_word_error_rate(list(errors.values()), samples=self._bootstrap_samples, seed=self._seed)
         rates = [error.rate for error in errors.values()]
-        row = {
+        wer = corpus_word_error_rate(list(errors.values()))
+        row: dict[str, Any] = {
             "name": name,
             "step": step,
             "policy_version": policy_version,
@@ -85,7 +86,7 @@ class HeldOutEvaluator:
             "temperature": self._temperature,
             "num_sentences": len(rollouts),
             "num_scored": len(errors),
-            "wer": corpus_word_error_rate(list(errors.values())),
+            "wer": wer,
             "wer_low": low,
             "wer_high": high,
             "substitutions": sum(error.substitutions for error in errors.values()),
@@ -102,7 +103,7 @@ class HeldOutEvaluator:
                 for index in range(min(self._num_probes, len(rollouts)))
             ],
         }
-        return Evaluation(row["wer"], low, high, row)
+        return Evaluation(wer, low, high, row)
 
     def _transcribe_speech(self, rollouts: Sequence[Rollout], on_progress: Progress | None) -> list[str | None]:
         """What the judge heard: empty where there is nothing to hear, None where it failed."""

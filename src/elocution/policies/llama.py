@@ -4,6 +4,7 @@ Works on transformers' own `LlamaForCausalLM`; knows no prompt format and no cod
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,14 +40,14 @@ def completion_hidden(model: LlamaForCausalLM, batch: PolicyBatch) -> Tensor:
     all of them.
     """
     cache = DynamicCache(config=model.config)
-    prompt_hidden = model.model(
+    prompt_hidden: Tensor = model.model(
         input_ids=batch.prompt_ids,
         attention_mask=batch.prompt_mask,
         position_ids=_positions(batch.prompt_mask),
         cache=cache,
         use_cache=True,
     ).last_hidden_state
-    first = prompt_hidden[batch.row_prompt, -1:]
+    first: Tensor = prompt_hidden[batch.row_prompt, -1:]
     ids, mask = batch.completion_ids[:, :-1, 0], batch.completion_mask[:, :-1, 0].long()
     if ids.shape[1] == 0:
         return first
@@ -72,7 +73,10 @@ class IncrementalLlama:
     def __init__(self, model: LlamaForCausalLM, output_weight: Tensor) -> None:
         config = model.config
         self._model = model
-        self._num_kv_heads, self._head_dim = config.num_key_value_heads, model.model.layers[0].self_attn.head_dim
+        self._num_kv_heads: int = (
+            model.model.layers[0].self_attn.k_proj.out_features // model.model.layers[0].self_attn.head_dim
+        )
+        self._head_dim: int = model.model.layers[0].self_attn.head_dim
         self._embedding = model.model.embed_tokens.weight.detach()
         self._eps = config.rms_norm_eps
         self._layers = [
@@ -107,7 +111,8 @@ class IncrementalLlama:
         total = self._length + max_new
         shape = (len(row_prompt), self._num_kv_heads, total, self._head_dim)
         self._keys, self._values = [], []
-        for layer in cache.layers:
+        layers: list[Any] = cache.layers  # each a dynamic layer with `keys` and `values`
+        for layer in layers:
             for store, prefix in ((self._keys, layer.keys), (self._values, layer.values)):
                 buffer = torch.zeros(shape, dtype=dtype, device=device)
                 buffer[:, :, : self._length] = prefix[row_prompt]

@@ -76,11 +76,12 @@ class LlasaPolicy:
             raise CheckpointError(f"{path} is no checkpoint folder: it has no config.json")
         try:
             tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-            model, loading = LlamaForCausalLM.from_pretrained(
+            loaded: Any = LlamaForCausalLM.from_pretrained(
                 path, dtype=dtype, local_files_only=True, output_loading_info=True
             )
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise CheckpointError(f"cannot load the checkpoint {path}: {error}") from error
+        model, loading = loaded
         wrong = {kind: sorted(map(str, keys)) for kind, keys in loading.items() if keys}
         if wrong:
             raise CheckpointError(f"the tensors in {path} do not fit the model: {wrong}")
@@ -143,7 +144,7 @@ class LlasaPolicy:
         return IncrementalLlama(self.llama, self._legal_weight())
 
     def _legal_weight(self) -> Tensor:
-        weight = self.llama.get_output_embeddings().weight
+        weight: Tensor = self.llama.get_output_embeddings().weight
         return weight[self.legal_ids.to(weight.device)]
 
 

@@ -36,7 +36,7 @@ from elocution.train.optim import set_learning_rates, warmup_factor
 from elocution.train.recorder import peak_memory_mib, record_extremes, reward_metrics, update_metrics
 from elocution.train.run_directory import RunDirectory
 from elocution.train.setup import Parts, build_parts
-from elocution.types import RolloutGroup
+from elocution.types import Audio, RolloutGroup
 
 __all__ = ["Progress", "RunSummary", "train"]
 
@@ -116,7 +116,7 @@ class _Run:
         run: RunDirectory,
         parts: Parts,
         reward: Reward,
-        judge: ScoringPool,
+        judge: ScoringPool[Audio, str],
         stop: StopRequest,
         report: Progress,
     ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -59,7 +60,13 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         for path in (config.data.train, config.data.held_out)
     )
     _check_prompts(config, train.utterances, held_out.utterances)
-    budget = {"max_codes_per_char": config.rollout.max_codes_per_char, "min_codes": config.rollout.min_codes}
+    build_speaker = partial(
+        Speaker,
+        policy,
+        codec=codec,
+        max_codes_per_char=config.rollout.max_codes_per_char,
+        min_codes=config.rollout.min_codes,
+    )
     engine = TorchEngine(policy, temperature=config.rollout.temperature, batch_size=config.rollout.batch_size)
     evaluation_engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
     optimizer = torch.optim.AdamW(
@@ -78,9 +85,9 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         policy=policy,
         codec=codec,
         engine=engine,
-        speaker=Speaker(policy, engine, codec, **budget),
+        speaker=build_speaker(engine),
         evaluation_engine=evaluation_engine,
-        evaluation_speaker=Speaker(policy, evaluation_engine, codec, **budget),
+        evaluation_speaker=build_speaker(evaluation_engine),
         optimizer=optimizer,
         learner=Learner(policy, reference, optimizer, settings),
         train_prompts=train,

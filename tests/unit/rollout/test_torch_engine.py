@@ -20,7 +20,8 @@ WORDS = ("one", "three", "mary", "painted", "the", "house")
 def policy() -> LlasaPolicy:
     built = build_policy(build_tokenizer(WORDS, 16), seed=0)
     with torch.no_grad():  # sharper than an initialised model, so that a wrong cache would show
-        built.llama.get_output_embeddings().weight.mul_(12)
+        built.llama.get_output_embeddings().weight.mul_(3)
+        built.llama.get_output_embeddings().weight[built.stop_id] = 0  # so that completions have many lengths
     built.model.eval()
     return built
 
@@ -75,7 +76,7 @@ def test_a_completion_does_not_depend_on_its_batch(policy: LlasaPolicy) -> None:
 
 def test_s28_completions_end_at_the_stop_id_or_at_their_budget(policy: LlasaPolicy) -> None:
     asked = requests(policy, siblings=40)
-    asked.append(replace(asked[0], max_new=2))
+    asked.append(replace(asked[0], max_new=9))
     completions: list[tuple[int, Completion]] = [
         (request.max_new, completion)
         for request, group in zip(asked, engine(policy).generate(asked), strict=True)
@@ -83,6 +84,7 @@ def test_s28_completions_end_at_the_stop_id_or_at_their_budget(policy: LlasaPoli
     ]
     assert {completion.finish_reason for _, completion in completions} == {FinishReason.STOP, FinishReason.LENGTH}
     legal = set(policy.legal_ids.tolist())
+    assert len({len(completion.ids) for _, completion in completions}) > 8
     for budget, completion in completions:
         ids = completion.ids[:, 0].tolist()
         assert set(ids) <= legal
