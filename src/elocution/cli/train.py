@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elocution.config.arithmetic import describe_batch
+from elocution.config.arithmetic import describe_batch, list_doubts
 from elocution.config.load import dump_config, load_config
 
 __all__ = ["train"]
@@ -44,6 +44,8 @@ def train(
     if resume and config is None and output_dir is not None and (output_dir / "config.toml").is_file():
         config = output_dir / "config.toml"
     resolved = load_config(config, overrides or [])
+    for doubt in list_doubts(resolved):
+        typer.echo(f"note: {doubt}", err=True)
     if dry_run:
         typer.echo(dump_config(resolved))
         typer.echo(describe_batch(resolved))

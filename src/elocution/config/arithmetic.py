@@ -4,7 +4,7 @@ import math
 
 from elocution.config.tree import RunConfig
 
-__all__ = ["describe_batch"]
+__all__ = ["describe_batch", "list_doubts"]
 
 
 def describe_batch(config: RunConfig) -> str:
@@ -26,3 +26,19 @@ def describe_batch(config: RunConfig) -> str:
             f"= {evaluations * config.eval.sentences} held-out completions",
         ]
     )
+
+
+def list_doubts(config: RunConfig) -> list[str]:
+    """What is allowed but seldom meant, each with its reason."""
+    doubts = []
+    if config.rollout.group_size < 4:
+        doubts.append(
+            f"rollout.group_size = {config.rollout.group_size}: the deviation of fewer than 4 rewards is a poor "
+            "estimate, so advantages are noisy; 8 is the default"
+        )
+    if config.eval.temperature != config.rollout.temperature:
+        doubts.append(
+            f"eval.temperature = {config.eval.temperature} and rollout.temperature = {config.rollout.temperature}: "
+            "the evaluation measures another distribution than the one that is trained"
+        )
+    return doubts

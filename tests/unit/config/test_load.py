@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from elocution.config.arithmetic import describe_batch
+from elocution.config.arithmetic import describe_batch, list_doubts
 from elocution.config.load import dump_config, load_config
 from elocution.config.tree import RunConfig
 from elocution.errors import ConfigError
@@ -76,3 +76,9 @@ def test_batch_arithmetic_multiplies_out() -> None:
     words = describe_batch(load_config(None, ["train.prompts_per_step=6", "rollout.group_size=4", "train.steps=10"]))
     assert "6 prompts x 4 completions = 24 completions" in words
     assert "10 steps = 240 completions" in words
+
+
+def test_s60_a_tiny_group_is_doubted_and_the_default_is_not() -> None:
+    assert list_doubts(load_config(None)) == []
+    (doubt,) = list_doubts(load_config(None, ["rollout.group_size=2"]))
+    assert "rollout.group_size = 2" in doubt
