@@ -34,7 +34,7 @@ class MelSettings:
     window: int = 640
     num_bands: int = 80
     frames_per_code: int = 4
-    iterations: int = 4
+    iterations: int = 8
     momentum: float = 0.99
 
     @property

@@ -135,7 +135,7 @@ class LlasaPolicy:
         hidden = completion_hidden(self.llama, batch)[mask]
         targets = torch.searchsorted(self.legal_ids, batch.completion_ids[..., 0][mask])
         selected, entropy = selected_logprobs(
-            hidden, self._legal_weight(), targets, temperature=temperature, chunk_size=4096
+            hidden, self._legal_weight(), targets, temperature=temperature, chunk_size=512
         )
         zeros = torch.zeros(mask.shape, dtype=selected.dtype, device=mask.device)
         return zeros.masked_scatter(mask, selected)[..., None], zeros.masked_scatter(mask, entropy)[..., None]

@@ -26,13 +26,14 @@ def reward_metrics(groups: Sequence[RolloutGroup], has_signal: Sequence[bool]) -
     """Means over what was measured; None where nothing was."""
     rewards = [[s.value for s in group.scores if s.value is not None] for group in groups]
     scored = [value for group in rewards for value in group]
+    spreads = [float(np.std(group, ddof=1)) for group in rewards if len(group) > 1]
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     scores = [score for group in groups for score in group.scores]
     count = len(rollouts)
     metrics: dict[str, float | None] = {
         "reward/mean": fmean(scored) if scored else None,
         "reward/std": float(np.std(scored)) if scored else None,
-        "reward/group_std": fmean([float(np.std(group)) for group in rewards if group]) if scored else None,
+        "reward/group_std": fmean(spreads) if spreads else None,
         "length/mean_codes": fmean([len(rollout.codes) for rollout in rollouts]),
         "scores/unscored_share": (count - len(scored)) / count,
         "groups/no_spread_share": 1 - sum(has_signal) / len(has_signal),
