@@ -42,7 +42,7 @@ class IncrementalModel(Protocol):
         """Appends `ids` [B, C] and returns the logits [B, C, K] of the next position, over the legal ids."""
 
     def keep(self, rows: Tensor) -> None:
-        """Drops all rows but `rows` [B'], an ascending index."""
+        """Goes on with the rows `rows` [B'] alone, in that order; a row that stays at its place costs nothing."""
 
 
 class Policy(Protocol):

@@ -19,7 +19,8 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBas
 from elocution.errors import CheckpointError
 from elocution.grpo.logprobs import selected_logprobs
 from elocution.policies.base import IncrementalModel, PolicyBatch
-from elocution.policies.llama import IncrementalLlama, completion_hidden
+from elocution.policies.llama import completion_hidden
+from elocution.policies.llama_steps import IncrementalLlama
 from elocution.types import Utterance
 
 __all__ = ["LlasaPolicy", "prompt_messages"]

@@ -4,7 +4,6 @@ A draw is one uniform number per position, taken from a generator of the complet
 the inverse of the cumulative distribution; so a completion is the same in any batch.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,8 +16,6 @@ from elocution.rollout.base import RolloutRequest
 from elocution.types import Completion, FinishReason
 
 __all__ = ["TorchEngine"]
-
-_COMPACT_SHARE = 0.125  # finished rows are dropped once they are this share of the batch
 
 
 class TorchEngine:
@@ -68,34 +65,32 @@ class TorchEngine:
         channels, legal = self._policy.num_channels, self._policy.legal_ids
         uniforms = _uniforms([requests[index].seeds[sibling] for index, sibling in rows], longest, channels)
         stops = torch.tensor(sorted(self._policy.stop_ids))
-        ids = torch.zeros(len(rows), longest, channels, dtype=torch.long)
-        logprobs = torch.zeros(len(rows), longest, channels)
+        ids = torch.zeros(longest, len(rows), channels, dtype=torch.long)
+        logprobs = torch.zeros(longest, len(rows), channels)
         lengths = budgets.clone()
         stopped = torch.zeros(len(rows), dtype=torch.bool)
         active = torch.arange(len(rows))  # row of the batch behind each row of the model
-        live = torch.ones(len(rows), dtype=torch.bool)  # of those, not finished yet
         logits = self._model.prefill([requests[index].prompt_ids for index in prompt_of], row_prompt, longest)
         for position in range(longest):
-            choice, logprob = _draw(logits, uniforms[active, position], self._temperature)
+            choice, logprob = _draw(logits, uniforms[position, active], self._temperature)
             drawn = legal[choice]
-            ids[active[live], position] = drawn[live]
-            logprobs[active[live], position] = logprob[live].float()
-            hit = live & torch.isin(drawn[:, 0], stops)
-            stopped[active[hit]] = True
-            lengths[active[hit]] = position + 1
-            live = live & ~hit & (budgets[active] > position + 1)
-            num_live = int(live.sum())
-            if num_live == 0:
-                break
-            if num_live <= math.floor(len(active) * (1 - _COMPACT_SHARE)):
-                kept = torch.nonzero(live)[:, 0]
-                self._model.keep(kept)
-                active, drawn, live = active[kept], drawn[kept], live[kept]
+            ids[position, active] = drawn
+            logprobs[position, active] = logprob
+            stop = torch.isin(drawn[:, 0], stops)
+            over = stop | (budgets[active] <= position + 1)
+            if over.any():
+                stopped[active[stop]] = True
+                lengths[active[over]] = position + 1
+                rows_left = _fill_holes(~over)
+                if len(rows_left) == 0:
+                    break
+                self._model.keep(rows_left)
+                active, drawn = active[rows_left], drawn[rows_left]
             logits = self._model.step(drawn)
         return [
             Completion(
-                ids=ids[row, : lengths[row]].numpy().copy(),
-                rollout_logprobs=logprobs[row, : lengths[row]].numpy().copy(),
+                ids=ids[: lengths[row], row].numpy().copy(),
+                rollout_logprobs=logprobs[: lengths[row], row].numpy().copy(),
                 finish_reason=FinishReason.STOP if stopped[row] else FinishReason.LENGTH,
                 policy_version=self._version,
             )
@@ -103,13 +98,22 @@ class TorchEngine:
         ]
 
 
+def _fill_holes(live: Tensor) -> Tensor:
+    """The live rows, as many as can staying at their place: rows from the end stand in for finished ones. [B] -> [B']."""
+    rows = torch.nonzero(live)[:, 0]
+    places = torch.arange(len(rows))
+    stay = rows[rows < len(rows)]
+    places[torch.isin(places, stay, invert=True)] = rows[rows >= len(rows)]
+    return places
+
+
 def _uniforms(seeds: Sequence[tuple[int, ...]], positions: int, channels: int) -> Tensor:
-    """Uniform numbers of each seed's own stream. Shapes: [B, positions, channels]."""
+    """Uniform numbers of each seed's own stream. Shapes: [positions, B, channels]."""
     drawn = [
         np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).random((positions, channels))
         for seed in seeds
     ]
-    return torch.from_numpy(np.stack(drawn).astype(np.float32))
+    return torch.from_numpy(np.stack(drawn, axis=1).astype(np.float32))
 
 
 def _draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
