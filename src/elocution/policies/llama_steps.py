@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
-from elocution.policies.llama import pad_prompts, positions_of
+from elocution.policies.padding import pad_prompts, positions_of
 
 __all__ = ["IncrementalLlama"]
 

@@ -19,8 +19,8 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBas
 from elocution.errors import CheckpointError
 from elocution.grpo.logprobs import selected_logprobs
 from elocution.policies.base import IncrementalModel, PolicyBatch
-from elocution.policies.llama import completion_hidden
 from elocution.policies.llama_steps import IncrementalLlama
+from elocution.policies.packing import enable_packing, packed_hidden
 from elocution.types import Utterance
 
 __all__ = ["LlasaPolicy", "prompt_messages"]
@@ -60,6 +60,7 @@ class LlasaPolicy:
         self.tokenizer = tokenizer
         self.first_code_id, self.num_codes = _code_block(tokenizer)
         self.stop_id = _single_id(tokenizer, "<|SPEECH_GENERATION_END|>")
+        enable_packing(model)
         rows = model.get_output_embeddings().weight.shape[0]
         if self.first_code_id + self.num_codes > rows:
             raise CheckpointError(
@@ -133,7 +134,7 @@ class LlasaPolicy:
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
         mask = batch.completion_mask[..., 0]
-        hidden = completion_hidden(self.llama, batch)[mask]
+        hidden = packed_hidden(self.llama.model, batch)
         targets = torch.searchsorted(self.legal_ids, batch.completion_ids[..., 0][mask])
         selected, entropy = selected_logprobs(
             hidden, self._legal_weight(), targets, temperature=temperature, chunk_size=512

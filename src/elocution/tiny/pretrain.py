@@ -15,8 +15,8 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from elocution.policies.base import PolicyBatch
-from elocution.policies.llama import completion_hidden
 from elocution.policies.llasa import STRUCTURAL_TOKENS, LlasaPolicy
+from elocution.policies.packing import packed_hidden
 from elocution.types import Utterance
 
 __all__ = ["PretrainSettings", "build_policy", "build_tokenizer", "held_out_loss", "pretrain"]
@@ -185,7 +185,7 @@ def _loss(policy: LlasaPolicy, prefix: Tensor, examples: Sequence[_Example], lab
         real[row, : len(example.ids)] = True
         taught[row, example.first_code : len(example.ids)] = True
     batch = PolicyBatch(prefix, torch.ones_like(prefix), torch.zeros(len(examples), dtype=torch.long), ids, real)
-    hidden = completion_hidden(policy.llama, batch)[taught]
+    hidden = packed_hidden(policy.llama.model, batch)[taught[real[..., 0]]]
     logits = F.linear(hidden, policy.llama.get_output_embeddings().weight[policy.legal_ids])
     targets = torch.searchsorted(policy.legal_ids, ids[..., 0][taught])
     return F.cross_entropy(logits, targets, label_smoothing=label_smoothing)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elocution.grpo.advantages import group_advantages
 from elocution.policies.base import PolicyBatch
-from elocution.policies.llama import pad_prompts
+from elocution.policies.padding import pad_prompts
 from elocution.types import Rollout, RolloutGroup
 
 __all__ = ["AdvantageBatch", "LearnerBatch", "advantages_of", "learner_batch", "micro_batches", "minibatches"]

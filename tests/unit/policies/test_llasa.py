@@ -7,8 +7,8 @@ import torch
 
 from elocution.errors import CheckpointError
 from elocution.policies.base import PolicyBatch
-from elocution.policies.llama import pad_prompts
 from elocution.policies.llasa import STRUCTURAL_TOKENS, LlasaPolicy
+from elocution.policies.padding import pad_prompts
 from elocution.tiny.pretrain import build_policy, build_tokenizer
 from elocution.types import Utterance
 

@@ -6,8 +6,8 @@ import torch
 
 from elocution.errors import EngineError
 from elocution.policies.base import PolicyBatch
-from elocution.policies.llama import pad_prompts
 from elocution.policies.llasa import LlasaPolicy
+from elocution.policies.padding import pad_prompts
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.tiny.pretrain import build_policy, build_tokenizer

@@ -1,0 +1,158 @@
+"""Prompts and completions in one row without padding, each prompt once, for any decoder that transformers can run.
+
+Linear layers see only real positions. Attention alone is padded: a registered attention function unpacks the row,
+lets each completion see its prompt and itself, and packs the result again. So a model keeps its class and its forward,
+and the gradient is that of the plain padded computation.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from elocution.policies.base import PolicyBatch
+
+__all__ = ["PackedLayout", "enable_packing", "packed_hidden"]
+
+_NAME = "elocution_packed"
+# A mask of four dimensions is handed through by transformers; the layout brings the real ones.
+_NO_MASK = torch.empty(1, 1, 0, 0)
+
+
+@dataclass(frozen=True)
+class PackedLayout:
+    """Where each position of a `PolicyBatch` lies in a packed row of N positions: the prompts, then the completions.
+
+    A completion's last id is predicted and never read, so it has no position. Shapes: `positions` [N], counted from
+    the start of the prompt; `prompt_index` [P, L] and `completion_index` [B, T - 1], places in the row, any place where
+    there is padding; `prompt_valid`, `completion_valid` of the same shapes; `key_index` [B, L + T - 1], what a completion
+    may see, and `key_mask` [B, 1, T - 1, L + T - 1]; `predicts` [B, T], the place from which a cell is predicted; T is the longest completion's length, however wide the grid.
+    """
+
+    positions: Tensor
+    prompt_index: Tensor
+    prompt_valid: Tensor
+    completion_index: Tensor
+    completion_valid: Tensor
+    key_index: Tensor
+    key_mask: Tensor
+    predicts: Tensor
+
+    @classmethod
+    def of(cls, batch: PolicyBatch) -> "PackedLayout":
+        """Lays out `batch`, whose prompts may be padded on either side."""
+        prompt_lengths = batch.prompt_mask.sum(dim=1)
+        lengths = batch.completion_mask.any(dim=-1).sum(dim=1)
+        prompt_index, prompt_valid = _places(prompt_lengths, 0)
+        completion_index, completion_valid = _places((lengths - 1).clamp_min(0), int(prompt_lengths.sum()))
+        row_lengths = prompt_lengths[batch.row_prompt]
+        steps = torch.arange(completion_index.shape[1], device=lengths.device)
+        visible = torch.cat(
+            [
+                prompt_valid[batch.row_prompt][:, None, :].expand(-1, len(steps), -1),
+                (steps[:, None] >= steps).expand(len(lengths), -1, -1),
+            ],
+            dim=2,
+        )
+        last = prompt_index[torch.arange(len(prompt_lengths)), prompt_lengths - 1]
+        return cls(
+            positions=torch.cat(
+                [
+                    torch.arange(prompt_index.shape[1], device=lengths.device).expand_as(prompt_index)[prompt_valid],
+                    (row_lengths[:, None] + steps)[completion_valid],
+                ]
+            ),
+            prompt_index=prompt_index,
+            prompt_valid=prompt_valid,
+            completion_index=completion_index,
+            completion_valid=completion_valid,
+            key_index=torch.cat([prompt_index[batch.row_prompt], completion_index], dim=1),
+            key_mask=visible[:, None],
+            predicts=torch.cat([last[batch.row_prompt][:, None], completion_index], dim=1),
+        )
+
+    def pack(self, batch: PolicyBatch) -> Tensor:
+        """The ids of channel 0 that the model reads, in the order of the row. Shapes: [N]."""
+        return torch.cat([batch.prompt_ids[batch.prompt_mask.bool()], self._read(batch.completion_ids[..., 0])])
+
+    def _read(self, ids: Tensor) -> Tensor:
+        return ids[:, : self.completion_valid.shape[1]][self.completion_valid]
+
+
+def enable_packing(model: PreTrainedModel) -> None:
+    """Makes `model` take `packed=PackedLayout` in its forward; without it, attention is torch's as before."""
+    model.set_attn_implementation(_NAME)
+
+
+def packed_hidden(model: PreTrainedModel, batch: PolicyBatch) -> Tensor:
+    """Final hidden states from which the unmasked completion positions are predicted, in order. Shapes: [M, D].
+
+    `model` is a decoder without a head, made ready by `enable_packing`.
+    """
+    layout = PackedLayout.of(batch)
+    hidden: Tensor = model(
+        input_ids=layout.pack(batch)[None],
+        position_ids=layout.positions[None],
+        attention_mask=_NO_MASK,
+        use_cache=False,
+        packed=layout,
+    ).last_hidden_state[0]
+    return hidden[layout.predicts[batch.completion_mask.any(dim=-1)[:, : layout.predicts.shape[1]]]]
+
+
+def _places(lengths: Tensor, start: int) -> tuple[Tensor, Tensor]:
+    """Places of rows of `lengths` laid end to end from `start`, and which are real. Shapes: [R] -> [R, max] each."""
+    steps = torch.arange(int(lengths.max()), device=lengths.device)
+    valid = steps < lengths[:, None]
+    offsets = start + lengths.cumsum(0) - lengths
+    return torch.where(valid, offsets[:, None] + steps, torch.zeros_like(steps)), valid
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    packed: PackedLayout | None = None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Shapes: `query` [1, H, N, d]; `key`, `value` [1, KV, N, d]; returns [1, N, H, d]."""
+    if packed is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    q, k, v = (heads[0].transpose(0, 1) for heads in (query, key, value))  # [N, heads, d]
+    sharing = q.shape[1] // k.shape[1]
+    k, v = (heads.repeat_interleave(sharing, dim=1) if sharing > 1 else heads for heads in (k, v))
+
+    def unpacked(heads: Tensor, index: Tensor) -> Tensor:
+        return heads[index].transpose(1, 2)  # [rows, H, length, d]
+
+    # Prompts are padded on the right here, so that being causal is mask enough.
+    prompts = F.scaled_dot_product_attention(
+        unpacked(q, packed.prompt_index),
+        unpacked(k, packed.prompt_index),
+        unpacked(v, packed.prompt_index),
+        is_causal=True,
+        scale=scaling,
+    )
+    parts = [prompts.transpose(1, 2)[packed.prompt_valid]]
+    if packed.completion_index.shape[1]:
+        completions = F.scaled_dot_product_attention(
+            unpacked(q, packed.completion_index),
+            unpacked(k, packed.key_index),
+            unpacked(v, packed.key_index),
+            attn_mask=packed.key_mask,
+            scale=scaling,
+        )
+        parts.append(completions.transpose(1, 2)[packed.completion_valid])
+    return torch.cat(parts)[None], None
+
+
+AttentionInterface.register(_NAME, _attention)
+AttentionMaskInterface.register(_NAME, sdpa_mask)
