@@ -74,19 +74,21 @@ class Score:
     """One reward's verdict: a value, or the reason why there is none.
 
     `value` is None when the scorer failed (never the policy's fault); `error` then says why. `raw` keeps the
-    measures behind the value (`wer`, `nll`), `transcript` what was heard, where something was.
+    measures behind the value (`wer`, `nll`), `transcript` what was heard, where something was. `parts` are the rewards
+    that the value combines, higher is better, under the same names in every completion that has a value.
     """
 
     value: float | None
     raw: Mapping[str, float] = field(default_factory=dict)
     transcript: str | None = None
     error: str | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.value is None) != (self.error is not None):
             raise ValueError(f"a score has either a value or an error, got {self.value} and {self.error!r}")
-        if self.value is not None and not np.isfinite(self.value):
-            raise ValueError(f"a score must be finite, got {self.value}")
+        if self.value is not None and not np.isfinite([self.value, *self.parts.values()]).all():
+            raise ValueError(f"a score must be finite, got {self.value} of {dict(self.parts)}")
 
 
 @dataclass(frozen=True, slots=True)

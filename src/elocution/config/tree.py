@@ -112,6 +112,8 @@ class AlgorithmConfig(StrictConfig):
     """A ratio above 1 + clip_high gets no gradient that would raise it further."""
     kl_coef: float = Field(default=0.0, ge=0)
     """Weight of the k3 estimate of KL(policy || base model) in the loss; it is logged at 0 too."""
+    max_resamples: int = Field(default=0, ge=0, le=10)
+    """Times that groups without spread are replaced by groups of other prompts in a step; 0 leaves them out only."""
     epochs: int = Field(default=1, ge=1, le=100)
     """Passes over the completions of a step."""
 
@@ -135,7 +137,7 @@ class TrainConfig(StrictConfig):
     minibatches: int = Field(default=1, ge=1)
     """Optimiser steps in one pass over a step's completions."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
-    """Positions computed at once, prompts and padding included; changes memory, not the gradient."""
+    """Positions computed at once, prompts included; changes memory, not the gradient. Halved once if memory runs out."""
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
     """AdamW's learning rate of every parameter that no rule names."""
     rules: tuple[ParameterRule, ...] = Field(default=(), strict=False)

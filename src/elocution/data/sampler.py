@@ -5,6 +5,9 @@ import numpy as np
 __all__ = ["PromptSampler"]
 
 
+_EXTRA = 1  # sets the stream of extra prompts apart from that of the passes
+
+
 class PromptSampler:
     """Deals `num_prompts` prompts, `prompts_per_step` a step; each pass is its own permutation.
 
@@ -25,3 +28,10 @@ class PromptSampler:
         order = np.random.default_rng((self._seed, number)).permutation(self._num_prompts)
         start = place * self._prompts_per_step
         return [int(index) for index in order[start : start + self._prompts_per_step]]
+
+    def extra(self, step: int, attempt: int, count: int) -> list[int]:
+        """`count` more prompts for `step`, none of `batch(step)` or of another attempt; fewer if there are no more."""
+        own = set(self.batch(step))
+        order = np.random.default_rng((self._seed, step, _EXTRA)).permutation(self._num_prompts)
+        others = [int(index) for index in order if int(index) not in own]
+        return others[attempt * self._prompts_per_step :][:count]

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["GroupAdvantages", "group_advantages"]
+__all__ = ["NO_SPREAD", "GroupAdvantages", "group_advantages"]
 
-_NO_SPREAD = 1e-6  # reward units; a group whose rewards differ by no more carries no signal
+NO_SPREAD = 1e-6  # reward units; a group whose rewards differ by no more carries no signal
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,6 @@ def group_advantages(rewards: Tensor, scored: Tensor, *, std_floor: float) -> Gr
     std = (centred.square().sum(dim=1, keepdim=True) / (count - 1).clamp_min(1)).sqrt()
     highest = rewards.masked_fill(~scored, -torch.inf).amax(dim=1)
     lowest = rewards.masked_fill(~scored, torch.inf).amin(dim=1)
-    has_signal = (count[:, 0] >= 2) & (highest - lowest > _NO_SPREAD)
+    has_signal = (count[:, 0] >= 2) & (highest - lowest > NO_SPREAD)
     advantages = torch.where(has_signal[:, None], centred / std.clamp_min(std_floor), torch.zeros_like(centred))
     return GroupAdvantages(advantages, scored & has_signal[:, None], has_signal, std[:, 0])

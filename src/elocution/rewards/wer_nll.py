@@ -15,7 +15,10 @@ from elocution.rewards.pool import ScoringPool
 from elocution.text.normalize import normalize
 from elocution.types import Audio, Outcome, Rollout, Score
 
-__all__ = ["Heard", "WerNllReward", "harmonic_reward", "listen"]
+__all__ = ["Heard", "WerNllReward", "harmonic_reward", "listen", "utilities"]
+
+
+_FLOOR_PARTS = {"wer": 0.0, "nll": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +33,22 @@ class Heard:
     nll: float
 
 
-def harmonic_reward(
-    wer: float, nll: float, *, alpha_wer: float, alpha_nll: float, lambda_wer: float, lambda_nll: float
-) -> float:
-    """Weighted harmonic mean of `1 - tanh(alpha_wer * wer)` and `exp(-nll / alpha_nll)`, in [0, 1]; higher is better.
+def utilities(wer: float, nll: float, *, alpha_wer: float, alpha_nll: float) -> tuple[float, float]:
+    """`1 - tanh(alpha_wer * wer)` and `exp(-nll / alpha_nll)`, in [0, 1]; higher is better.
 
     Source: Llasa-GRPO `reward_whisper.py`; arXiv:2509.18798.
     """
-    utility_wer = max(1.0 - math.tanh(alpha_wer * wer), 1e-8)
-    utility_nll = max(math.exp(-nll / alpha_nll), 1e-8)
+    return 1.0 - math.tanh(alpha_wer * wer), math.exp(-nll / alpha_nll)
+
+
+def harmonic_reward(
+    wer: float, nll: float, *, alpha_wer: float, alpha_nll: float, lambda_wer: float, lambda_nll: float
+) -> float:
+    """Weighted harmonic mean of the two `utilities`, in [0, 1]; higher is better.
+
+    Source: Llasa-GRPO `reward_whisper.py`; arXiv:2509.18798.
+    """
+    utility_wer, utility_nll = (max(u, 1e-8) for u in utilities(wer, nll, alpha_wer=alpha_wer, alpha_nll=alpha_nll))
     harmonic = (lambda_wer + lambda_nll) / (lambda_wer / utility_wer + lambda_nll / utility_nll)
     return min(1.0, max(0.0, harmonic))
 
@@ -46,7 +56,7 @@ def harmonic_reward(
 class WerNllReward:
     """`harmonic_reward` of a transcript's WER and the wanted text's likelihood, in [0, 1]; higher is better.
 
-    `raw` keeps `wer` and, where it is finite, `nll`; `empty_transcript` is 1 where nothing was heard, and then the
+    `parts` are the two utilities. `raw` keeps `wer` and, where it is finite, `nll`; `empty_transcript` is 1 where nothing was heard, and then the
     value is `FLOOR`.
     """
 
@@ -95,24 +105,21 @@ class WerNllReward:
             return Score(value=None, error=f"a recogniser answered NaN: WER {heard.wer}, NLL {heard.nll}")
         raw = {"wer": heard.wer} | ({"nll": heard.nll} if math.isfinite(heard.nll) else {})
         if not heard.transcript:
-            return Score(value=FLOOR, raw=raw | {"empty_transcript": 1.0}, transcript="")
+            return Score(value=FLOOR, raw=raw | {"empty_transcript": 1.0}, transcript="", parts=_FLOOR_PARTS)
         config = self._config
+        scales = {"alpha_wer": config.alpha_wer, "alpha_nll": config.alpha_nll}
         value = harmonic_reward(
-            heard.wer,
-            heard.nll,
-            alpha_wer=config.alpha_wer,
-            alpha_nll=config.alpha_nll,
-            lambda_wer=config.lambda_wer,
-            lambda_nll=config.lambda_nll,
+            heard.wer, heard.nll, **scales, lambda_wer=config.lambda_wer, lambda_nll=config.lambda_nll
         )
-        return Score(value=value, raw=raw, transcript=heard.transcript)
+        parts = dict(zip(("wer", "nll"), utilities(heard.wer, heard.nll, **scales), strict=True))
+        return Score(value, raw, heard.transcript, parts=parts)
 
 
 def _floor(outcome: Outcome) -> Score:
     """A completion without speech: every word deleted, nothing heard."""
     if outcome is Outcome.SPEECH:
         return Score(value=None, error="the completion is marked as speech but has no audio")
-    return Score(value=FLOOR, raw={"wer": 1.0, "empty_transcript": 1.0}, transcript="")
+    return Score(value=FLOOR, raw={"wer": 1.0, "empty_transcript": 1.0}, transcript="", parts=_FLOOR_PARTS)
 
 
 def _build_listener(asr: str, nll: str) -> Callable[[tuple[Audio, str]], Heard]:

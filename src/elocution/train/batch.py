@@ -6,12 +6,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elocution.grpo.advantages import group_advantages
+from elocution.grpo.advantages import NO_SPREAD, group_advantages
 from elocution.policies.base import PolicyBatch
 from elocution.policies.padding import pad_prompts
 from elocution.types import Rollout, RolloutGroup
 
-__all__ = ["AdvantageBatch", "LearnerBatch", "advantages_of", "learner_batch", "micro_batches", "minibatches"]
+__all__ = [
+    "AdvantageBatch",
+    "LearnerBatch",
+    "advantages_of",
+    "has_spread",
+    "learner_batch",
+    "micro_batches",
+    "minibatches",
+]
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,12 @@ def advantages_of(groups: Sequence[RolloutGroup], *, std_floor: float) -> Advant
     )
 
 
+def has_spread(group: RolloutGroup) -> bool:
+    """Whether the siblings' scores differ, so that comparing them says something."""
+    values = [score.value for score in group.scores if score.value is not None]
+    return len(values) > 1 and max(values) - min(values) > NO_SPREAD
+
+
 @dataclass(frozen=True)
 class _TrainingGroup:
     """What of a group enters the loss: scored rollouts and their advantages."""
@@ -58,9 +72,8 @@ class _TrainingGroup:
 
     @property
     def num_positions(self) -> int:
-        """Positions that the learner computes, the prompt once and padding included."""
-        longest = max(len(rollout.completion.ids) for rollout in self.rollouts)
-        return len(self.group.prompt_ids) + longest * len(self.rollouts)
+        """Positions that the learner computes: the prompt once, and all but the last of each completion."""
+        return len(self.group.prompt_ids) + sum(len(rollout.completion.ids) - 1 for rollout in self.rollouts)
 
 
 def minibatches(groups: Sequence[RolloutGroup], batch: AdvantageBatch, count: int) -> list[list[_TrainingGroup]]:

@@ -21,7 +21,7 @@ from elocution.files import write_text_atomically
 from elocution.rewards import Reward, load_reward
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import SpeakTimes, SpokenGroup
-from elocution.train.batch import AdvantageBatch, advantages_of, micro_batches, minibatches
+from elocution.train.batch import AdvantageBatch, advantages_of, has_spread, micro_batches, minibatches
 from elocution.train.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -169,12 +169,19 @@ class _Run:
     def train_step(self, step: int) -> dict[str, Any] | None:
         """One step's metrics, or None if the run was asked to stop before the weights changed."""
         started = time.perf_counter()
-        spoken, speak_times = self.speak(step)
-        if self.stop:
-            return None
-        listened = time.perf_counter()
-        groups = self.listen(spoken)
-        score_s = time.perf_counter() - listened
+        self.parts.engine.publish(self.version)
+        times = {"rollout": 0.0, "decode": 0.0, "score": 0.0}
+        groups = self.collect(self.sampler.batch(step - 1), step, times)
+        resampled = 0
+        for attempt in range(self.config.algorithm.max_resamples):
+            missing = self.config.train.prompts_per_step - sum(map(has_spread, groups))
+            if self.stop or not missing:
+                break
+            chosen = self.sampler.extra(step - 1, attempt, missing)
+            if not chosen:
+                break
+            groups += self.collect(chosen, step, times)
+            resampled += len(chosen)
         if self.stop:
             return None
         updating = time.perf_counter()
@@ -188,13 +195,26 @@ class _Run:
             **reward_metrics(groups, batch.has_signal),
             **update_metrics(updates),
             "learning_rate": self.config.train.learning_rate * warmup_factor(step, self.config.train.warmup_steps),
-            **_times(speak_times, score_s, update_s, time.perf_counter() - started),
+            "groups/resampled": resampled,
+            **{f"time/{stage}_s": seconds for stage, seconds in times.items()},
+            "time/update_s": update_s,
+            "time/step_s": time.perf_counter() - started,
             "memory/peak_mib": peak_memory_mib(),
         }
 
-    def speak(self, step: int) -> tuple[list[SpokenGroup], SpeakTimes]:
-        self.parts.engine.publish(self.version)
-        chosen = self.sampler.batch(step - 1)
+    def collect(self, chosen: Sequence[int], step: int, times: dict[str, float]) -> list[RolloutGroup]:
+        """Scored groups of the prompts `chosen`; what each stage took is added to `times`. Empty if asked to stop."""
+        spoken, speak_times = self.speak(chosen, step)
+        times["rollout"] += speak_times.rollout_s
+        times["decode"] += speak_times.decode_s
+        if self.stop:
+            return []
+        started = time.perf_counter()
+        groups = self.listen(spoken)
+        times["score"] += time.perf_counter() - started
+        return groups
+
+    def speak(self, chosen: Sequence[int], step: int) -> tuple[list[SpokenGroup], SpeakTimes]:
         utterances = [self.parts.train_prompts.utterances[index] for index in chosen]
         siblings = range(self.config.rollout.group_size)
         seeds = [[(self.config.seed, step, index, sibling) for sibling in siblings] for index in chosen]
@@ -260,16 +280,6 @@ class _Run:
             policy_version=self.version,
             keep=self.config.train.keep_checkpoints,
         )
-
-
-def _times(speak: SpeakTimes, score_s: float, update_s: float, step_s: float) -> dict[str, float]:
-    return {
-        "time/rollout_s": speak.rollout_s,
-        "time/decode_s": speak.decode_s,
-        "time/score_s": score_s,
-        "time/update_s": update_s,
-        "time/step_s": step_s,
-    }
 
 
 def _step_line(metrics: dict[str, Any], total: int) -> str:

@@ -18,3 +18,12 @@ def test_s77_the_order_depends_on_seed_and_step_alone() -> None:
 def test_more_prompts_a_step_than_there_are_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot take 5"):
         PromptSampler(4, 5, seed=0)
+
+
+def test_extra_prompts_of_a_step_are_others_and_attempts_share_none() -> None:
+    sampler = PromptSampler(20, 4, seed=3)
+    own, first, second = sampler.batch(2), sampler.extra(2, 0, 4), sampler.extra(2, 1, 4)
+    assert len({*own, *first, *second}) == 12
+    assert first == PromptSampler(20, 4, seed=3).extra(2, 0, 4)
+    assert sampler.extra(2, 0, 2) == first[:2]
+    assert sampler.extra(2, 4, 4) == []

@@ -108,7 +108,9 @@ def test_s10_clips_that_share_audio_and_text_are_listened_to_once() -> None:
 def test_s01_s07_what_is_no_speech_takes_the_floor_unheard(outcome: Outcome) -> None:
     pool = InlinePool(lambda task: Heard("the green house", 0.0, 0.0))
     (score,) = _scores([_rollout(None if outcome is Outcome.EMPTY else _clip(0.1), outcome)], pool)
-    assert score == Score(value=FLOOR, raw={"wer": 1.0, "empty_transcript": 1.0}, transcript="")
+    assert score == Score(
+        value=FLOOR, raw={"wer": 1.0, "empty_transcript": 1.0}, transcript="", parts={"wer": 0.0, "nll": 0.0}
+    )
     assert pool.tasks == []
 
 
@@ -170,3 +172,9 @@ def test_the_transcript_is_normalised_like_the_text() -> None:
 def test_s06_words_found_where_no_phoneme_is_are_not_a_transcript() -> None:
     recogniser = Says("thank you for watching", num_heard=1)
     assert listen(recogniser, recogniser, (_clip(0.1), "the green house")) == Heard("", 1.0, 0.5)
+
+
+def test_the_parts_of_a_score_are_its_two_utilities() -> None:
+    (score,) = _scores([_rollout(_clip(0.1))], InlinePool(lambda task: Heard("a", wer=0.25, nll=1.5)))
+    assert score.parts == pytest.approx({"wer": 1 - math.tanh(0.75), "nll": math.exp(-0.5)})
+    assert score.value == pytest.approx(1 / (0.6 / score.parts["wer"] + 0.4 / score.parts["nll"]))
