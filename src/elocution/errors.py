@@ -12,6 +12,8 @@ ElocutionError
 ├── RunDirectoryError             a run directory is in use, or holds what it should not
 ├── StorageError                  a file cannot be written: no space, no permission
 ├── NonFiniteError                a loss or gradient is not finite; nothing was updated
+├── DeadParameterError            parameters that should be trained get no gradient
+├── MemoryExhausted               an update does not fit in memory
 └── MissingDependency             an optional package is absent; names the extra that brings it
 """
 
@@ -20,8 +22,10 @@ __all__ = [
     "CodecError",
     "ConfigError",
     "DataError",
+    "DeadParameterError",
     "ElocutionError",
     "EngineError",
+    "MemoryExhausted",
     "MissingDependency",
     "NonFiniteError",
     "RatioMismatch",
@@ -78,6 +82,14 @@ class StorageError(ElocutionError):
 
 class NonFiniteError(ElocutionError):
     """A loss or gradient is not finite; nothing was updated."""
+
+
+class DeadParameterError(ElocutionError):
+    """Parameters that should be trained get no gradient."""
+
+
+class MemoryExhausted(ElocutionError):
+    """An update does not fit in memory."""
 
 
 class MissingDependency(ElocutionError):

@@ -148,6 +148,8 @@ class TrainConfig(StrictConfig):
     """AdamW's decoupled weight decay."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients of a larger norm are scaled down to it."""
+    max_skipped_updates: int = Field(default=3, ge=0)
+    """Updates with a loss or gradient that is not finite are skipped, and their batches kept; one more stops the run."""
     warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises from 0."""
     save_every: int = Field(default=10, ge=1)

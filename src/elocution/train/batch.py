@@ -1,6 +1,6 @@
 """Scored groups -> tensors for the learner: advantages, optimiser steps, micro-batches. Loads no model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +43,14 @@ class LearnerBatch:
 
     @property
     def num_tokens(self) -> int:
+        """Unmasked cells."""
         return int(self.policy.completion_mask.sum())
+
+    @property
+    def num_positions(self) -> int:
+        """Positions that the model reads: prompts once, and all but the last of each completion."""
+        lengths = self.policy.completion_mask.any(dim=-1).sum(dim=1)
+        return int(self.policy.prompt_mask.sum() + (lengths - 1).clamp_min(0).sum())
 
 
 def advantages_of(groups: Sequence[RolloutGroup], *, std_floor: float) -> AdvantageBatch:
@@ -90,22 +97,20 @@ def minibatches(groups: Sequence[RolloutGroup], batch: AdvantageBatch, count: in
     return [part for part in dealt if part]
 
 
-def micro_batches(groups: Sequence[_TrainingGroup], max_positions: int) -> Iterator[LearnerBatch]:
+def micro_batches(groups: Sequence[_TrainingGroup], max_positions: int) -> list[LearnerBatch]:
     """Whole groups, longest first, packed so that a micro-batch computes at most `max_positions` positions.
 
     A group that is larger than that alone makes a micro-batch of its own.
     """
-    ordered = sorted(groups, key=lambda group: -group.num_positions)
-    pending: list[_TrainingGroup] = []
-    positions = 0
-    for group in ordered:
-        if pending and positions + group.num_positions > max_positions:
-            yield learner_batch(pending)
-            pending, positions = [], 0
-        pending.append(group)
-        positions += group.num_positions
-    if pending:
-        yield learner_batch(pending)
+    parts: list[list[_TrainingGroup]] = []
+    room = 0
+    for group in sorted(groups, key=lambda group: -group.num_positions):
+        if group.num_positions > room or not parts:
+            parts.append([])
+            room = max_positions
+        parts[-1].append(group)
+        room -= group.num_positions
+    return [learner_batch(part) for part in parts]
 
 
 def learner_batch(groups: Sequence[_TrainingGroup]) -> LearnerBatch:

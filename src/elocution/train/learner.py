@@ -1,16 +1,16 @@
 """One optimiser step: micro-batches in, updated weights out, exact token-mean whatever the cut."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from elocution.errors import NonFiniteError, RatioMismatch
+from elocution.errors import DeadParameterError, NonFiniteError, RatioMismatch
 from elocution.grpo.diagnostics import max_ratio_deviation, non_finite_cells
 from elocution.grpo.losses import clipped_policy_loss, kl_k3
-from elocution.policies.base import Policy
+from elocution.policies.base import Policy, PolicyBatch
 from elocution.train.batch import LearnerBatch
 
 __all__ = ["Learner", "LearnerSettings", "UpdateStats"]
@@ -44,18 +44,28 @@ class UpdateStats:
 
 
 class Learner:
-    """Moves `policy` with `optimizer`; `reference` is the frozen model that KL is measured against."""
+    """Moves `policy` with `optimizer`.
+
+    `reference_logprobs` gives the log-probs [B, T, C] of the frozen model that KL is measured against.
+    """
 
     def __init__(
-        self, policy: Policy, reference: Policy, optimizer: torch.optim.Optimizer, settings: LearnerSettings
+        self,
+        policy: Policy,
+        reference_logprobs: Callable[[PolicyBatch], Tensor],
+        optimizer: torch.optim.Optimizer,
+        settings: LearnerSettings,
     ) -> None:
-        self._policy, self._reference, self._optimizer, self._settings = policy, reference, optimizer, settings
+        self._policy, self._optimizer, self._settings = policy, optimizer, settings
+        self._reference_logprobs = reference_logprobs
+        self._has_updated = False
 
     def update(self, batches: Sequence[LearnerBatch], *, on_policy: bool) -> UpdateStats:
         """One optimiser step over `batches`, whose cut does not change the gradient.
 
-        Raises: RatioMismatch if `on_policy` and a ratio is not 1; NonFiniteError if loss or gradient is not finite.
-        In both cases the weights and the optimiser are as before.
+        Raises: RatioMismatch if `on_policy` and a ratio is not 1; NonFiniteError if loss or gradient is not finite;
+        DeadParameterError if in the first update a parameter gets no gradient. In all cases the weights and the
+        optimiser are as before.
         """
         settings = self._settings
         num_tokens = sum(batch.num_tokens for batch in batches)
@@ -66,7 +76,7 @@ class Learner:
             mask = batch.policy.completion_mask
             logprobs, entropy = self._policy.logprobs(batch.policy, temperature=settings.temperature)
             with torch.no_grad():
-                ref_logprobs, _ = self._reference.logprobs(batch.policy, temperature=settings.temperature)
+                ref_logprobs = self._reference_logprobs(batch.policy)
             loss, metrics = clipped_policy_loss(
                 logprobs,
                 batch.old_logprobs,
@@ -96,7 +106,10 @@ class Learner:
         if not math.isfinite(norm):
             self._optimizer.zero_grad(set_to_none=True)
             raise NonFiniteError(f"the gradient norm is {norm}; no weight was changed")
+        if not self._has_updated:
+            _check_gradients(self._policy.model)
         self._optimizer.step()
+        self._has_updated = True
         return UpdateStats(
             policy_loss=sums["loss"],
             kl=sums["kl"],
@@ -105,6 +118,26 @@ class Learner:
             max_ratio_deviation=deviation,
             grad_norm=norm,
             num_tokens=num_tokens,
+        )
+
+
+def _check_gradients(model: nn.Module) -> None:
+    """Raises: DeadParameterError naming the trainable parameters whose gradient is zero or absent.
+
+    The first factor of a LoRA pair is left out: its gradient is zero while the second factor is.
+    """
+    dead = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+        and ".lora_A." not in name
+        and (parameter.grad is None or not bool(parameter.grad.any()))
+    ]
+    if dead:
+        shown = ", ".join(dead[:5]) + (f" and {len(dead) - 5} more" if len(dead) > 5 else "")
+        raise DeadParameterError(
+            f"{len(dead)} parameters that should be trained get no gradient: {shown}. If the loss does not depend on "
+            "them, give them learning rate 0 by a rule in train.rules"
         )
 
 

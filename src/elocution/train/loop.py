@@ -9,19 +9,20 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from elocution.config.load import dump_config
 from elocution.config.tree import RunConfig
 from elocution.data.sampler import PromptSampler
-from elocution.errors import CheckpointError, RewardUnavailable
+from elocution.errors import CheckpointError, NonFiniteError, RewardUnavailable
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
 from elocution.rewards import Reward, load_reward
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import SpeakTimes, SpokenGroup
-from elocution.train.batch import AdvantageBatch, advantages_of, has_spread, micro_batches, minibatches
+from elocution.train.batch import AdvantageBatch, LearnerBatch, advantages_of, has_spread, micro_batches, minibatches
 from elocution.train.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -32,8 +33,10 @@ from elocution.train.checkpoint import (
 from elocution.train.environment import describe_environment
 from elocution.train.interrupt import StopRequest
 from elocution.train.learner import UpdateStats
+from elocution.train.memory import TokenBudget
 from elocution.train.optim import set_learning_rates, warmup_factor
 from elocution.train.recorder import peak_memory_mib, record_extremes, reward_metrics, update_metrics
+from elocution.train.replay import write_batches
 from elocution.train.run_directory import RunDirectory
 from elocution.train.setup import Parts, build_parts
 from elocution.types import Audio, RolloutGroup
@@ -134,6 +137,8 @@ class _Run:
             num_probes=config.eval.probe_sentences,
             run=run.path,
         )
+        self.budget = TokenBudget(config.train.micro_batch_tokens)
+        self.skipped = 0
         self.version = 0
         self.last_saved: Checkpoint | None = None
 
@@ -142,6 +147,7 @@ class _Run:
         step = checkpoint.step if checkpoint else 0
         self.version = checkpoint.policy_version if checkpoint else 0
         self.last_saved = checkpoint
+        self.skipped = sum(row["updates/skipped"] for row in self.run.read_rows("metrics.jsonl"))
         before = after = None
         if checkpoint is None:
             before = self.evaluate("before", step)
@@ -186,6 +192,7 @@ class _Run:
             return None
         updating = time.perf_counter()
         batch = advantages_of(groups, std_floor=self.config.algorithm.std_floor)
+        skipped_before = self.skipped
         updates = self.update(groups, batch, step)
         update_s = time.perf_counter() - updating
         record_extremes(self.run, step, groups)
@@ -196,6 +203,7 @@ class _Run:
             **update_metrics(updates),
             "learning_rate": self.config.train.learning_rate * warmup_factor(step, self.config.train.warmup_steps),
             "groups/resampled": resampled,
+            "updates/skipped": self.skipped - skipped_before,
             **{f"time/{stage}_s": seconds for stage, seconds in times.items()},
             "time/update_s": update_s,
             "time/step_s": time.perf_counter() - started,
@@ -246,10 +254,31 @@ class _Run:
         parts = minibatches(groups, batch, config.train.minibatches)
         for _ in range(config.algorithm.epochs):
             for part in parts:
-                cut = list(micro_batches(part, config.train.micro_batch_tokens))
-                updates.append(self.parts.learner.update(cut, on_policy=not updates))
+                cut = partial(micro_batches, part)
+                try:
+                    # Until the first update the weights are those that sampled.
+                    stats = self.budget.run(cut, partial(self.parts.learner.update, on_policy=not updates))
+                except NonFiniteError as error:
+                    self.skip(error, cut(self.budget.positions), step)
+                else:
+                    updates.append(stats)
         self.version += len(updates)
         return updates
+
+    def skip(self, error: NonFiniteError, batches: Sequence[LearnerBatch], step: int) -> None:
+        """Keeps the batch of an update that was not made.
+
+        Raises: NonFiniteError if the run has skipped more than `train.max_skipped_updates`.
+        """
+        self.skipped += 1
+        path = self.run.path / "skipped" / f"step_{step:04d}_{self.skipped}.pt"
+        write_batches(path, batches)
+        if self.skipped > self.config.train.max_skipped_updates:
+            raise NonFiniteError(
+                f"{error}. That is the {self.skipped}. update of this run that could not be made "
+                f"(train.max_skipped_updates = {self.config.train.max_skipped_updates}); its batch is in {path}"
+            ) from error
+        logger.warning("update skipped in step %d: %s; its batch is in %s", step, error, path)
 
     def evaluate(self, name: str, step: int) -> Evaluation:
         self.parts.evaluation_engine.publish(self.version)

@@ -72,6 +72,11 @@ class RunDirectory:
         with reporting_disk_errors(self.path / name), (self.path / name).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
+    def read_rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of the JSONL file `name`, none if it is not there yet."""
+        path = self.path / name
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
     def keep_rows(self, name: str, is_kept: Callable[[dict[str, Any]], bool]) -> None:
         """Rewrites the JSONL file `name` with the rows that `is_kept` accepts; a line cut short is dropped."""
         path = self.path / name

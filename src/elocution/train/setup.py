@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from elocution.assets import resolve_path
 from elocution.codecs import load_codec
@@ -14,7 +15,7 @@ from elocution.config.tree import RunConfig
 from elocution.data.prompts import PromptSet, load_prompts
 from elocution.errors import ConfigError
 from elocution.policies import load_policy
-from elocution.policies.base import Policy
+from elocution.policies.base import Policy, PolicyBatch
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.train.learner import Learner, LearnerSettings
@@ -74,6 +75,10 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         betas=config.train.betas,
         weight_decay=config.train.weight_decay,
     )
+
+    def reference_logprobs(batch: PolicyBatch) -> Tensor:
+        return reference.logprobs(batch, temperature=config.rollout.temperature)[0]
+
     settings = LearnerSettings(
         temperature=config.rollout.temperature,
         clip_low=config.algorithm.clip_low,
@@ -89,7 +94,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         evaluation_engine=evaluation_engine,
         evaluation_speaker=build_speaker(evaluation_engine),
         optimizer=optimizer,
-        learner=Learner(policy, reference, optimizer, settings),
+        learner=Learner(policy, reference_logprobs, optimizer, settings),
         train_prompts=train,
         held_out=held_out.utterances[: config.eval.sentences],
     )

@@ -1,16 +1,19 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from elocution.errors import NonFiniteError, RatioMismatch
+from elocution.errors import DeadParameterError, NonFiniteError, RatioMismatch
+from elocution.policies.base import PolicyBatch
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.testing.policies import small_llasa
 from elocution.train.batch import LearnerBatch, advantages_of, micro_batches, minibatches
 from elocution.train.learner import Learner, LearnerSettings, UpdateStats
+from elocution.train.replay import read_batches, write_batches
 from elocution.types import Outcome, Rollout, RolloutGroup, Score, Utterance
 
 SETTINGS = LearnerSettings(temperature=1.0, clip_low=0.2, clip_high=0.28, kl_coef=0.05, max_grad_norm=1.0)
@@ -41,13 +44,17 @@ def groups_of(policy: LlasaPolicy, rewards: Sequence[Sequence[float | None]] = R
 
 def learner_of(policy: LlasaPolicy, reference: LlasaPolicy | None = None) -> Learner:
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)
-    return Learner(policy, reference or small_llasa(1, dtype=torch.float64), optimizer, SETTINGS)
+    return Learner(policy, logprobs_of(reference or small_llasa(1, dtype=torch.float64)), optimizer, SETTINGS)
+
+
+def logprobs_of(policy: LlasaPolicy) -> Callable[[PolicyBatch], torch.Tensor]:
+    return lambda batch: policy.logprobs(batch, temperature=1.0)[0]
 
 
 def cut(groups: Sequence[RolloutGroup], max_positions: int) -> list[LearnerBatch]:
     batch = advantages_of(groups, std_floor=0.01)
     (part,) = minibatches(groups, batch, 1)
-    return list(micro_batches(part, max_positions))
+    return micro_batches(part, max_positions)
 
 
 def test_s50_one_step_is_the_same_however_it_is_cut() -> None:
@@ -98,7 +105,7 @@ def test_an_update_makes_better_completions_more_likely() -> None:
 
     before = gain()
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.05)
-    Learner(policy, small_llasa(dtype=torch.float64), optimizer, SETTINGS).update(batches, on_policy=True)
+    Learner(policy, logprobs_of(small_llasa(dtype=torch.float64)), optimizer, SETTINGS).update(batches, on_policy=True)
     assert gain() > before
 
 
@@ -129,3 +136,23 @@ def test_s52_a_loss_that_is_not_finite_changes_no_weight() -> None:
     with pytest.raises(NonFiniteError, match="no weight was changed"):
         learner_of(policy).update(batches, on_policy=False)
     assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_s53_a_head_without_gradient_is_named_before_any_update() -> None:
+    policy = small_llasa(dtype=torch.float64)
+    policy.model.register_parameter("unused_head", torch.nn.Parameter(torch.ones(3, dtype=torch.float64)))
+    batches = cut(groups_of(policy), 100_000)
+    before = [parameter.detach().clone() for parameter in policy.model.parameters()]
+    with pytest.raises(DeadParameterError, match=r"1 parameters .* unused_head"):
+        learner_of(policy).update(batches, on_policy=True)
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_a_dumped_batch_gives_the_same_update_when_replayed(tmp_path: Path) -> None:
+    policy, again = small_llasa(dtype=torch.float64), small_llasa(dtype=torch.float64)
+    batches = cut(groups_of(policy), 220)
+    write_batches(tmp_path / "skipped" / "batch.pt", batches)
+    first = learner_of(policy).update(batches, on_policy=True)
+    second = learner_of(again).update(read_batches(tmp_path / "skipped" / "batch.pt"), on_policy=True)
+    assert first == second
+    assert all(torch.equal(a, b) for a, b in zip(policy.model.parameters(), again.model.parameters(), strict=True))
