@@ -37,6 +37,8 @@ class ModelConfig(StrictConfig):
     """Model family: a name of the table, or `module:Class`."""
     path: str = "builtin:tiny-llasa"
     """Checkpoint folder in the family's released layout, or `builtin:NAME`."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision of matrix products, in sampling and learning alike; weights and log-softmax are fp32 always."""
 
 
 class CodecConfig(StrictConfig):
@@ -138,6 +140,8 @@ class TrainConfig(StrictConfig):
     """Optimiser steps in one pass over a step's completions."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Positions computed at once, prompts included; changes memory, not the gradient. Halved once if memory runs out."""
+    activation_checkpointing: bool = False
+    """Keep one activation for each layer and compute the others again in the backward pass: less memory, more time."""
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
     """AdamW's learning rate of every parameter that no rule names."""
     rules: tuple[ParameterRule, ...] = Field(default=(), strict=False)

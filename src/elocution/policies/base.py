@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -49,6 +50,10 @@ class Policy(Protocol):
     """One model family: prompt, legal ids, log-probs, and completion ids <-> codec codes."""
 
     model: nn.Module
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """Type of matrix products, in sampling and learning alike; the weights may be held in more."""
 
     @property
     def num_channels(self) -> int:

@@ -22,26 +22,28 @@ class IncrementalLlama:
     """One-id steps with a static key-value cache, over the ids whose rows of the output matrix are `output_weight`.
 
     Valid until the model's weights change: some are copied here, others shared. Rows share one position in the cache;
-    prompts of unequal length are padded on the left and masked. Logits are computed in fp32 at least, as the learner's.
+    prompts of unequal length are padded on the left and masked. Products and cache are in `dtype`, as under autocast; the
+    residual stream keeps the weights' precision and logits are in fp32 at least, as the learner's.
     """
 
-    def __init__(self, model: LlamaForCausalLM, output_weight: Tensor) -> None:
+    def __init__(self, model: LlamaForCausalLM, output_weight: Tensor, dtype: torch.dtype) -> None:
         attention = model.model.layers[0].self_attn
         self._model = model
         self._head_dim: int = attention.head_dim
         self._num_kv_heads: int = attention.k_proj.out_features // attention.head_dim
         self._embedding = model.model.embed_tokens.weight.detach()
         self._eps = model.config.rms_norm_eps
+        self._dtype = dtype
         self._layers = [
             (
                 layer.input_layernorm.weight.detach(),
-                torch.cat(
-                    [layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight, layer.self_attn.v_proj.weight]
-                ).detach(),
-                layer.self_attn.o_proj.weight.detach().T,
+                torch.cat([layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight, layer.self_attn.v_proj.weight])
+                .detach()
+                .to(dtype),
+                layer.self_attn.o_proj.weight.detach().T.to(dtype),
                 layer.post_attention_layernorm.weight.detach(),
-                torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]).detach(),
-                layer.mlp.down_proj.weight.detach().T,
+                torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]).detach().to(dtype),
+                layer.mlp.down_proj.weight.detach().T.to(dtype),
             )
             for layer in model.model.layers
         ]
@@ -56,12 +58,13 @@ class IncrementalLlama:
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Tensor:
-        device, dtype = self._embedding.device, self._embedding.dtype
+        device, dtype = self._embedding.device, self._dtype
         ids, mask = (tensor.to(device) for tensor in pad_prompts(prompts))
         cache = DynamicCache(config=self._model.config)
-        hidden = self._model.model(
-            input_ids=ids, attention_mask=mask, position_ids=positions_of(mask), cache=cache, use_cache=True
-        ).last_hidden_state[:, -1]
+        with torch.autocast(device.type, dtype, enabled=dtype != self._embedding.dtype):
+            hidden = self._model.model(
+                input_ids=ids, attention_mask=mask, position_ids=positions_of(mask), cache=cache, use_cache=True
+            ).last_hidden_state[:, -1]
         self._length = ids.shape[1]
         total = self._length + max_new
         layers: list[Any] = cache.layers  # each a dynamic layer with `keys` and `values`
@@ -78,7 +81,7 @@ class IncrementalLlama:
         # A row's position is its place in the cache less its padding.
         self._padding = (1 - mask).sum(dim=1)[row_prompt]
         cos, sin = self._model.model.rotary_emb(hidden, torch.arange(total, device=device)[None])
-        self._cos, self._sin = cos[0].to(dtype), sin[0].to(dtype)
+        self._cos, self._sin = cos[0].to(hidden.dtype), sin[0].to(hidden.dtype)
         # The first half is negated here, once, and not in each layer of each step.
         self._sin[:, : self._head_dim // 2] *= -1
         self._look()
@@ -96,9 +99,10 @@ class IncrementalLlama:
         for (norm_in, qkv, out, norm_mlp, gate_up, down), cache, (keys, values) in zip(
             self._layers, self._cache, self._views, strict=True
         ):
-            heads = F.linear(F.rms_norm(hidden, width, norm_in, self._eps), qkv).view(rows, -1, head_dim)
+            normed = F.rms_norm(hidden, width, norm_in, self._eps).to(self._dtype)
+            heads = F.linear(normed, qkv).view(rows, -1, head_dim)
             turned = heads[:, :-kv]
-            turned = torch.addcmul(turned * cos, turned.roll(half, dims=-1), sin)
+            turned = torch.addcmul(turned * cos, turned.roll(half, dims=-1), sin).to(self._dtype)
             cache[0, :rows, :, at] = turned[:, -kv:]
             cache[1, :rows, :, at] = heads[:, -kv:]
             # Query heads that share a key head stand as positions of one query: [B * kv, queries per key, d].
@@ -106,10 +110,11 @@ class IncrementalLlama:
             # Two small batched products: torch's fused attention takes three times as long for so few queries.
             scores = torch.baddbmm(bias, query, keys[:, :, : at + 1], alpha=head_dim**-0.5)
             attended = torch.bmm(torch.softmax(scores, dim=-1), values[:, : at + 1])
-            hidden.addmm_(attended.view(rows, -1), out)
+            _add_product(hidden, attended.view(rows, -1), out)
             # Features by rows: the wide product is a fifth faster this way round on CPU, and its halves are contiguous.
-            gate, up = torch.mm(gate_up, F.rms_norm(hidden, width, norm_mlp, self._eps).T).chunk(2)
-            hidden.addmm_(F.silu(gate).mul_(up).T, down)
+            normed = F.rms_norm(hidden, width, norm_mlp, self._eps).to(self._dtype)
+            gate, up = torch.mm(gate_up, normed.T).chunk(2)
+            _add_product(hidden, F.silu(gate).mul_(up).T, down)
         self._length += 1
         return self._logits(F.rms_norm(hidden, width, self._norm, self._eps))
 
@@ -135,3 +140,11 @@ class IncrementalLlama:
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden.to(self._output.dtype), self._output)[:, None]
+
+
+def _add_product(hidden: Tensor, features: Tensor, weight: Tensor) -> None:
+    """`hidden += features weight`, in one operation where the types agree."""
+    if hidden.dtype == weight.dtype:
+        hidden.addmm_(features, weight)
+    else:
+        hidden.add_(torch.mm(features, weight))

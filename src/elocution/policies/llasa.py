@@ -54,7 +54,14 @@ class LlasaPolicy:
 
     num_channels = 1
 
-    def __init__(self, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self,
+        model: LlamaForCausalLM,
+        tokenizer: PreTrainedTokenizerBase,
+        compute_dtype: torch.dtype | None = None,
+    ) -> None:
+        """`compute_dtype` is that of matrix products in sampling and learning; the weights' own if None."""
+        self._compute_dtype = compute_dtype
         self.model: nn.Module = model
         self.llama = model
         self.tokenizer = tokenizer
@@ -69,7 +76,9 @@ class LlasaPolicy:
             )
 
     @classmethod
-    def from_pretrained(cls, path: Path, *, dtype: torch.dtype = torch.float32) -> "LlasaPolicy":
+    def from_pretrained(
+        cls, path: Path, *, dtype: torch.dtype = torch.float32, compute_dtype: torch.dtype | None = None
+    ) -> "LlasaPolicy":
         """Loads a checkpoint folder in the released layout; nothing is downloaded.
 
         Raises: CheckpointError if a file is missing or truncated, a tensor is missing, or ids do not fit.
@@ -91,11 +100,16 @@ class LlasaPolicy:
         # order as weights that were trained in memory.
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.data = tensor.data.clone()
-        return cls(model, tokenizer)
+        return cls(model, tokenizer, compute_dtype)
 
     def save_pretrained(self, path: str) -> None:
         self.llama.save_pretrained(path)
         self.tokenizer.save_pretrained(path)
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """Type of matrix products, in sampling and learning alike."""
+        return self._compute_dtype or self.llama.dtype
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -134,7 +148,8 @@ class LlasaPolicy:
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
         mask = batch.completion_mask[..., 0]
-        hidden = packed_hidden(self.llama.model, batch)
+        with torch.autocast(mask.device.type, self.compute_dtype, enabled=self.compute_dtype != self.llama.dtype):
+            hidden = packed_hidden(self.llama.model, batch)
         targets = torch.searchsorted(self.legal_ids, batch.completion_ids[..., 0][mask])
         selected, entropy = selected_logprobs(
             hidden, self._legal_weight(), targets, temperature=temperature, chunk_size=512
@@ -143,7 +158,7 @@ class LlasaPolicy:
         return zeros.masked_scatter(mask, selected)[..., None], zeros.masked_scatter(mask, entropy)[..., None]
 
     def incremental(self) -> IncrementalModel:
-        return IncrementalLlama(self.llama, self._legal_weight())
+        return IncrementalLlama(self.llama, self._legal_weight(), self.compute_dtype)
 
     def _legal_weight(self) -> Tensor:
         weight: Tensor = self.llama.get_output_embeddings().weight

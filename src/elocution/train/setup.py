@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from elocution.assets import resolve_path
 from elocution.codecs import load_codec
@@ -47,9 +48,12 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
     Raises: ConfigError if prompts overlap or do not suffice; the loaders' own errors.
     """
     base_path = resolve_path(config.model.path)
-    policy = load_policy(config.model.family, model_path or base_path)
-    reference = load_policy(config.model.family, base_path)
+    precision = config.model.precision
+    policy = load_policy(config.model.family, model_path or base_path, precision=precision)
+    reference = load_policy(config.model.family, base_path, precision=precision)
     reference.model.requires_grad_(False)
+    if config.train.activation_checkpointing:
+        _recompute_activations(policy.model)
     codec = load_codec(config.codec.type, resolve_path(config.codec.path))
     train, held_out = (
         load_prompts(
@@ -85,6 +89,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         clip_high=config.algorithm.clip_high,
         kl_coef=config.algorithm.kl_coef,
         max_grad_norm=config.train.max_grad_norm,
+        activation_checkpointing=config.train.activation_checkpointing,
     )
     return Parts(
         policy=policy,
@@ -98,6 +103,21 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         train_prompts=train,
         held_out=held_out.utterances[: config.eval.sentences],
     )
+
+
+def _recompute_activations(model: nn.Module) -> None:
+    """Keeps one activation for each layer in the learner and computes the others again in the backward pass.
+
+    Raises: ConfigError if the model cannot, or drops activations out, which would make ratios differ from 1.
+    """
+    if not isinstance(model, PreTrainedModel) or not model.supports_gradient_checkpointing:
+        raise ConfigError(
+            f"train.activation_checkpointing = true, but {type(model).__name__} cannot recompute activations"
+        )
+    rates = {key: value for key, value in model.config.to_dict().items() if "drop" in key and value}
+    if rates:
+        raise ConfigError(f"train.activation_checkpointing = true needs a model without dropout, this one has {rates}")
+    model.activation_checkpointing_enable()
 
 
 def _check_prompts(config: RunConfig, train: Sequence[Utterance], held_out: Sequence[Utterance]) -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -156,3 +157,35 @@ def test_a_dumped_batch_gives_the_same_update_when_replayed(tmp_path: Path) -> N
     second = learner_of(again).update(read_batches(tmp_path / "skipped" / "batch.pt"), on_policy=True)
     assert first == second
     assert all(torch.equal(a, b) for a, b in zip(policy.model.parameters(), again.model.parameters(), strict=True))
+
+
+def test_recomputed_activations_give_the_same_update() -> None:
+    kept, recomputed = small_llasa(dtype=torch.float64), small_llasa(dtype=torch.float64)
+    recomputed.llama.activation_checkpointing_enable()
+    batches = cut(groups_of(kept), 100_000)
+    learner_of(kept).update(batches, on_policy=True)
+    settings = replace(SETTINGS, activation_checkpointing=True)
+    optimizer = torch.optim.SGD(recomputed.model.parameters(), lr=1.0)
+    Learner(recomputed, logprobs_of(small_llasa(1, dtype=torch.float64)), optimizer, settings).update(
+        batches, on_policy=True
+    )
+    assert not recomputed.model.training
+    assert all(torch.equal(a, b) for a, b in zip(kept.model.parameters(), recomputed.model.parameters(), strict=True))
+
+
+def test_bf16_products_keep_fp32_masters_and_ratios_near_1() -> None:
+    model = small_llasa(dtype=torch.float32)
+    policy = LlasaPolicy(model.llama, model.tokenizer, torch.bfloat16)
+    batches = cut(groups_of(policy), 100_000)
+    stats = learner_of(policy, small_llasa(1)).update(batches, on_policy=True)
+    assert 1e-5 < stats.max_ratio_deviation < 0.2
+    assert {parameter.dtype for parameter in policy.model.parameters()} == {torch.float32}
+    exact = small_llasa(dtype=torch.float32)
+    learner_of(exact, small_llasa(1)).update(batches, on_policy=False)
+    for one, other, first in zip(
+        policy.model.parameters(), exact.model.parameters(), small_llasa().model.parameters(), strict=True
+    ):
+        if torch.equal(other, first):
+            continue
+        change, wanted = (one - first).flatten(), (other - first).flatten()
+        assert torch.cosine_similarity(change, wanted, dim=0) > 0.999
