@@ -17,8 +17,8 @@ import transformers
 from elocution.assets import resolve_path
 from elocution.config.load import load_config
 from elocution.data.prompts import load_prompts
-from elocution.policies.padding import pad_prompts
 from elocution.policies.llasa import LlasaPolicy
+from elocution.policies.padding import pad_prompts
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.speak import token_budget
 from elocution.rollout.torch_engine import TorchEngine
