@@ -35,7 +35,7 @@ demo: $(STAMP)  ## train the tiny model, print its word error rate before and af
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: $(STAMP)  ## run the tests that take minutes
+test-slow: $(TINY_STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
 smoke: $(STAMP)  ## a small run and its report, in a minute

@@ -19,6 +19,7 @@ from transformers import (
 
 from elocution.policies.base import PolicyBatch
 from elocution.policies.packing import PackedLayout, enable_packing, packed_hidden
+from elocution.testing.policies import use_exact_norms
 
 SIZES = {
     "vocab_size": 50,
@@ -53,9 +54,7 @@ def build(name: str) -> Any:
         ),
     }
     model = models[name]
-    for place, module in list(model.named_modules()):
-        if type(module).__name__.endswith("RMSNorm"):  # transformers' own computes in fp32 whatever the weights are
-            model.set_submodule(place, torch.nn.RMSNorm(module.weight.shape[0], eps=module.variance_epsilon))
+    use_exact_norms(model)
     model.double().train()
     enable_packing(model)
     return model
