@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from elocution.assets import resolve_path
 from elocution.policies.base import Policy
 from elocution.registry import import_part
 
@@ -11,6 +12,16 @@ FAMILIES = {"llasa": "elocution.policies.llasa:LlasaPolicy"}
 
 
 def load_policy(family: str, path: Path) -> Policy:
-    """A checkpoint of `family` (a row of the table or `module:Class`) from the folder `path`, in fp32."""
-    policy: Policy = import_part("model family", family, FAMILIES).from_pretrained(path)
+    """A checkpoint of `family` (a row of the table or `module:Class`) from the folder `path`, in fp32.
+
+    A folder that holds an adapter is loaded together with its base, which it names.
+
+    Raises: CheckpointError if a file is missing or damaged, or an adapter's base is not the one that it was.
+    """
+    from elocution.policies.lora import is_adapter, load_adapter, read_base
+
+    whole = resolve_path(read_base(path).path) if is_adapter(path) else path
+    policy: Policy = import_part("model family", family, FAMILIES).from_pretrained(whole)
+    if whole != path:
+        load_adapter(policy.model, path)
     return policy

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache, LlamaForCausalLM
 
 from elocution.policies.llama import pad_prompts, positions_of
+from elocution.policies.lora import merged_weight
 
 __all__ = ["IncrementalLlama"]
 
@@ -21,7 +22,7 @@ __all__ = ["IncrementalLlama"]
 class IncrementalLlama:
     """One-id steps with a static key-value cache, over the ids whose rows of the output matrix are `output_weight`.
 
-    Valid until the model's weights change: some are copied here, others shared. Rows share one position in the cache;
+    Valid until the model's weights change: some are copied here, others shared, adapters folded in. Rows share one position in the cache;
     prompts of unequal length are padded on the left and masked. Logits are computed in fp32 at least, as the learner's.
     """
 
@@ -35,13 +36,11 @@ class IncrementalLlama:
         self._layers = [
             (
                 layer.input_layernorm.weight.detach(),
-                torch.cat(
-                    [layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight, layer.self_attn.v_proj.weight]
-                ).detach(),
-                layer.self_attn.o_proj.weight.detach().T,
+                _stacked(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
+                merged_weight(layer.self_attn.o_proj).T,
                 layer.post_attention_layernorm.weight.detach(),
-                torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]).detach(),
-                layer.mlp.down_proj.weight.detach().T,
+                _stacked(layer.mlp.gate_proj, layer.mlp.up_proj),
+                merged_weight(layer.mlp.down_proj).T,
             )
             for layer in model.model.layers
         ]
@@ -135,3 +134,8 @@ class IncrementalLlama:
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden.to(self._output.dtype), self._output)[:, None]
+
+
+def _stacked(*layers: nn.Module) -> Tensor:
+    """The weights of layers that read the same input as those of one. Shapes: [sum of out, in]."""
+    return torch.cat([merged_weight(layer) for layer in layers])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from elocution.errors import NonFiniteError, RatioMismatch
 from elocution.grpo.diagnostics import max_ratio_deviation, non_finite_cells
 from elocution.grpo.losses import clipped_policy_loss, kl_k3
-from elocution.policies.base import Policy
+from elocution.policies.base import Policy, Reference
 from elocution.train.batch import LearnerBatch
 
 __all__ = ["Learner", "LearnerSettings", "UpdateStats"]
@@ -47,7 +47,7 @@ class Learner:
     """Moves `policy` with `optimizer`; `reference` is the frozen model that KL is measured against."""
 
     def __init__(
-        self, policy: Policy, reference: Policy, optimizer: torch.optim.Optimizer, settings: LearnerSettings
+        self, policy: Policy, reference: Reference, optimizer: torch.optim.Optimizer, settings: LearnerSettings
     ) -> None:
         self._policy, self._reference, self._optimizer, self._settings = policy, reference, optimizer, settings
 
