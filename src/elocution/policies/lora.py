@@ -179,7 +179,7 @@ def load_adapter(model: nn.Module, path: Path) -> None:
     of A and B without dropout.
     """
     try:
-        config = LoraConfig(**_plain(json.loads((path / _CONFIG).read_text(encoding="utf-8"))))
+        config = LoraConfig(**_understood(json.loads((path / _CONFIG).read_text(encoding="utf-8"))))
         tensors = load_file(path / _WEIGHTS)
         if config.lora_dropout:
             raise ValueError(f"lora_dropout is {config.lora_dropout}, must be 0")
@@ -209,7 +209,7 @@ def describe_base(path: str) -> AdapterBase:
     """What an adapter must remember of the checkpoint at `path`, a folder or `builtin:NAME`; reads all its weights."""
     digest = hashlib.sha256()
     for file in sorted(resolve_path(path).iterdir()):
-        if file.suffix in _BASE_SUFFIXES:
+        if file.suffix in _BASE_SUFFIXES and file.is_file():
             with file.open("rb") as stream:
                 digest.update(f"{hashlib.file_digest(stream, 'sha256').hexdigest()}  {file.name}\n".encode())
     return AdapterBase(path, digest.hexdigest())
@@ -272,9 +272,11 @@ def _file_name(name: str) -> str:
     return _PREFIX + name.replace(f".{_NAME}.", ".")
 
 
-def _plain(written: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an adapter's config, less what only tells how peft wrote it."""
-    kind = written.get("peft_type")
-    if kind != "LORA":
-        raise ValueError(f"peft_type is {kind}, must be LORA")
-    return {key: value for key, value in written.items() if key in LoraConfig.__dataclass_fields__}
+def _understood(written: dict[str, Any]) -> dict[str, Any]:
+    """The settings in an adapter's file that this version of peft knows; those that it does not must be off."""
+    if written.get("peft_type") != "LORA":
+        raise ValueError(f"peft_type is {written.get('peft_type')!r}, must be 'LORA'")
+    unknown = written.keys() - LoraConfig.__dataclass_fields__.keys()
+    if used := sorted(key for key in unknown if written[key]):
+        raise ValueError(f"settings that the installed peft does not know: {', '.join(used)}")
+    return {key: value for key, value in written.items() if key not in unknown}
