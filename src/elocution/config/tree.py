@@ -38,7 +38,7 @@ class LoraSettings(StrictConfig):
     """Rows of A and columns of B; 0 trains the weights themselves, without an adapter."""
     alpha: float = Field(default=32.0, gt=0)
     """Scale of the adapter, divided by its rank."""
-    dropout: float = Field(default=0.0, ge=0, le=1)
+    dropout: float = 0.0
     """Must be 0: with activations dropped, the learner would score another policy than the one that was sampled."""
     target_modules: tuple[str, ...] = Field(default=(), strict=False)
     """Shell-style patterns of the layers that get an adapter, by whole name or last part, for example `q_proj`; empty
