@@ -126,13 +126,20 @@ class WholeVocabulary:
         return zeros.masked_scatter(mask, selected)[..., None], zeros.masked_scatter(mask, entropy)[..., None]
 
 
+class NoReference:
+    """Costs nothing: the others have no reference model either."""
+
+    def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
+        zeros = torch.zeros(batch.completion_mask.shape)
+        return zeros, zeros
+
+
 def elocution_step(model: LlamaForCausalLM, batches: Sequence[LearnerBatch]) -> Step:
     enable_packing(model)
     policy: Any = WholeVocabulary(model)
-    old = {id(batch.policy): batch.old_logprobs for batch in batches}
     learner = Learner(
         policy,
-        lambda batch: old[id(batch)],  # no reference model: the others have none
+        NoReference(),
         torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0),
         LearnerSettings(temperature=1.0, clip_low=CLIP_LOW, clip_high=CLIP_HIGH, kl_coef=0.0, max_grad_norm=MAX_NORM),
     )

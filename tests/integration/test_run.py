@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +102,72 @@ def test_s76_six_steps_equal_three_and_three_resumed_to_the_bit(whole: Path, tmp
     assert all((one[name] == other[name]).all() for name in one)
 
 
+# An adapter for the query and value matrices alone; the recipe's rules name weights that it leaves frozen.
+LORA = [
+    *SMALL[:8],  # the sizes of a step
+    *("--set", "eval.sentences=2", "--set", "eval.probe_sentences=1", "--set", "train.save_every=1"),
+    *("--set", "model.lora.rank=4", "--set", "model.lora.target_modules=['q_proj', 'v_proj']"),
+    *("--set", "train.rules=[]", "--set", "train.learning_rate=0.01", "--set", "train.steps=2"),
+]
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two steps that train an adapter."""
+    run = tmp_path_factory.mktemp("runs") / "lora"
+    done = elocution("train", "--output-dir", str(run), *LORA)
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+def test_a_run_with_an_adapter_saves_only_that_and_measures_kl_against_its_base(lora: Path) -> None:
+    metrics = rows(lora / "metrics.jsonl")
+    assert all(row["ratio/max_deviation"] < 1e-3 for row in metrics)
+    # Before its first update the policy is its base; after it, no more, and the engine has drawn from the new one.
+    assert metrics[0]["kl/k3"] == pytest.approx(0, abs=1e-9)
+    assert metrics[1]["kl/k3"] > 1e-6
+    model = lora / "best" / "model"
+    assert {path.name for path in model.iterdir()} == {"adapter_config.json", "adapter_model.safetensors", "base.json"}
+    assert json.loads((model / "base.json").read_text())["path"] == "builtin:tiny-llasa"
+    # 6 layers; A and B of rank 4 for 192 -> 192 and 192 -> 64.
+    tensors = load_file(model / "adapter_model.safetensors")
+    assert sum(tensor.numel() for tensor in tensors.values()) == 6 * 4 * (192 + 192 + 192 + 64)
+    assert all(tensor.abs().max() > 0 for tensor in tensors.values())
+    assert (lora / "best" / "optimizer.pt").stat().st_size < 300_000  # two moments of the adapter, none of the base
+
+
+def test_s76_with_an_adapter_too_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
+    lora: Path, tmp_path: Path
+) -> None:
+    """What a crash in step 2 leaves: the checkpoint of step 1, and rows of what was recorded since."""
+    run = tmp_path / "halves"
+    shutil.copytree(lora, run, symlinks=True)
+    shutil.rmtree(run / "checkpoints" / "step_2")
+    resumed = elocution("train", "--output-dir", str(run), "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    for name in ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl"):
+        assert list(map(untimed, rows(run / name))) == list(map(untimed, rows(lora / name)))
+    one, other = (load_file(path / "checkpoints/step_2/model/adapter_model.safetensors") for path in (run, lora))
+    assert one.keys() == other.keys()
+    assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_generate_speaks_with_a_trained_adapter(lora: Path, tmp_path: Path) -> None:
+    output = tmp_path / "said.wav"
+    text = "The doctor visited the school."
+    done = elocution("generate", "--model", str(lora / "best"), "--text", text, "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    samples, _ = soundfile.read(output)
+    assert abs(samples).max() > 0.01
+    moved = tmp_path / "moved"
+    shutil.copytree(lora / "best" / "model", moved)
+    (moved / "base.json").write_text(json.dumps({"path": str(tmp_path / "absent"), "sha256": "0"}))
+    failed = elocution("generate", "--model", str(moved), "--text", text, "--output", str(output))
+    assert failed.returncode == 1
+    assert f"belongs to the checkpoint {tmp_path / 'absent'}, which is not there" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
 def test_s79_a_used_directory_is_refused_and_untouched(whole: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
     refused = elocution("train", "--output-dir", str(whole), *SMALL)
@@ -111,8 +178,6 @@ def test_s79_a_used_directory_is_refused_and_untouched(whole: Path) -> None:
 
 
 def test_a_damaged_checkpoint_stops_the_resume_with_its_name(whole: Path, tmp_path: Path) -> None:
-    import shutil
-
     run = tmp_path / "damaged"
     shutil.copytree(whole, run, symlinks=True)
     weights = run / "checkpoints" / "step_6" / "model" / "model.safetensors"

@@ -2,7 +2,7 @@
 
 import math
 
-from elocution.config.tree import RunConfig
+from elocution.config.tree import LoraSettings, RunConfig
 
 __all__ = ["describe_batch", "list_doubts"]
 
@@ -36,6 +36,8 @@ def list_doubts(config: RunConfig) -> list[str]:
             f"rollout.group_size = {config.rollout.group_size}: the deviation of fewer than 4 rewards is a poor "
             "estimate, so advantages are noisy; 8 is the default"
         )
+    if config.model.lora.rank == 0 and config.model.lora != LoraSettings():
+        doubts.append("model.lora.rank = 0: all weights are trained, and the other keys of model.lora do nothing")
     if config.eval.temperature != config.rollout.temperature:
         doubts.append(
             f"eval.temperature = {config.eval.temperature} and rollout.temperature = {config.rollout.temperature}: "

@@ -1,7 +1,7 @@
 """TOML file and `--set` overrides -> a checked `RunConfig`, with errors that say what to do."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -101,8 +101,15 @@ def _section(model: type[BaseModel], key: str) -> type[BaseModel] | None:
 
 def _elsewhere(key: str) -> list[str]:
     """Full names of a key that stands in another section."""
-    sections = {name: _section(RunConfig, name) for name in RunConfig.model_fields}
-    return [f"{name}.{key}" for name, section in sections.items() if section and key in section.model_fields]
+    return [name for name in _full_names(RunConfig) if name.endswith(f".{key}")]
+
+
+def _full_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for key in model.model_fields:
+        yield prefix + key
+        below = _section(model, key)
+        if below is not None:
+            yield from _full_names(below, f"{prefix}{key}.")
 
 
 def _line_of(path: tuple[str, ...], text: str) -> str:

@@ -25,14 +25,7 @@ Made from `src/elocution/config/tree.py` by `make docs`; edit that file, not thi
 
 def describe_config() -> str:
     """Markdown: one table for the keys outside a section, then one for each section."""
-    fields = RunConfig.model_fields
-    outside = {name: field for name, field in fields.items() if not isinstance(field.default, BaseModel)}
-    parts = [_PREFACE, _table(outside)]
-    for name, field in fields.items():
-        if isinstance(field.default, BaseModel):
-            section = type(field.default)
-            parts.append(f"## `[{name}]`\n\n{section.__doc__}\n\n{_table(section.model_fields)}")
-    return "\n".join(parts)
+    return "\n".join([_PREFACE, *_tables(RunConfig, "")])
 
 
 def describe_range(field: FieldInfo) -> str:
@@ -53,6 +46,17 @@ def describe_range(field: FieldInfo) -> str:
             case MinLen(min_length=limit):
                 words.append(f"at least {limit} of them")
     return " and ".join(words)
+
+
+def _tables(section: type[BaseModel], name: str) -> list[str]:
+    """The section `name` and those within it; the whole tree has no name."""
+    fields = section.model_fields
+    table = _table({key: field for key, field in fields.items() if not isinstance(field.default, BaseModel)})
+    parts = [f"## `[{name}]`\n\n{section.__doc__}\n\n{table}" if name else table]
+    for key, field in fields.items():
+        if isinstance(field.default, BaseModel):
+            parts += _tables(type(field.default), f"{name}.{key}" if name else key)
+    return parts
 
 
 def _table(fields: dict[str, FieldInfo]) -> str:

@@ -5,13 +5,14 @@ Frozen; unknown keys are errors. Imports no torch.
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 __all__ = [
     "AlgorithmConfig",
     "CodecConfig",
     "DataConfig",
     "EvalConfig",
+    "LoraSettings",
     "ModelConfig",
     "ParameterRule",
     "RewardConfig",
@@ -30,6 +31,27 @@ class StrictConfig(BaseModel):
     )
 
 
+class LoraSettings(StrictConfig):
+    """Low-rank adapters: small matrices A and B beside frozen weights W, which act as W + (alpha / rank) B A."""
+
+    rank: int = Field(default=0, ge=0, le=1024)
+    """Rows of A and columns of B; 0 trains the weights themselves, without an adapter."""
+    alpha: float = Field(default=32.0, gt=0)
+    """Scale of the adapter, divided by its rank."""
+    dropout: float = 0.0
+    """Must be 0: with activations dropped, the learner would score another policy than the one that was sampled."""
+    target_modules: tuple[str, ...] = Field(default=(), strict=False)
+    """Shell-style patterns of the layers that get an adapter, by whole name or last part, for example `q_proj`; empty
+    means every attention and MLP matrix of the family."""
+
+    @field_validator("dropout")
+    @classmethod
+    def _refuse_dropout(cls, value: float) -> float:
+        if value:
+            raise ValueError("must be 0, or sampling and training probabilities would differ")
+        return value
+
+
 class ModelConfig(StrictConfig):
     """The policy to be trained."""
 
@@ -39,6 +61,7 @@ class ModelConfig(StrictConfig):
     """Checkpoint folder in the family's released layout, or `builtin:NAME`."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of matrix products, in sampling and learning alike; weights and log-softmax are fp32 always."""
+    lora: LoraSettings = LoraSettings()
 
 
 class CodecConfig(StrictConfig):

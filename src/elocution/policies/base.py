@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from elocution.types import Utterance
 
-__all__ = ["IncrementalModel", "Policy", "PolicyBatch"]
+__all__ = ["IncrementalModel", "Policy", "PolicyBatch", "Reference"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,13 @@ class IncrementalModel(Protocol):
         """Goes on with the rows `rows` [B'] alone, in that order; a row that stays at its place costs nothing."""
 
 
+class Reference(Protocol):
+    """The frozen model that KL is measured against."""
+
+    def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
+        """As `Policy.logprobs`."""
+
+
 class Policy(Protocol):
     """One model family: prompt, legal ids, log-probs, and completion ids <-> codec codes."""
 
@@ -58,6 +65,10 @@ class Policy(Protocol):
     @property
     def num_channels(self) -> int:
         """C, the number of ids drawn at each position."""
+
+    @property
+    def lora_targets(self) -> tuple[str, ...]:
+        """Shell-style patterns of the linear layers that may have an adapter; `incremental` must fold it in."""
 
     @property
     def legal_ids(self) -> Tensor:
@@ -86,4 +97,4 @@ class Policy(Protocol):
         """The current weights arranged for sampling."""
 
     def save_pretrained(self, path: str) -> None:
-        """Writes the checkpoint in the family's released layout."""
+        """Writes the checkpoint in the family's released layout, an adapter folded into the weights."""

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache, LlamaForCausalLM
 
+from elocution.policies.lora import merged_weight
 from elocution.policies.padding import pad_prompts, positions_of
 
 __all__ = ["IncrementalLlama"]
@@ -21,9 +22,9 @@ __all__ = ["IncrementalLlama"]
 class IncrementalLlama:
     """One-id steps with a static key-value cache, over the ids whose rows of the output matrix are `output_weight`.
 
-    Valid until the model's weights change: some are copied here, others shared. Rows share one position in the cache;
-    prompts of unequal length are padded on the left and masked. Products and cache are in `dtype`, as under autocast; the
-    residual stream keeps the weights' precision and logits are in fp32 at least, as the learner's.
+    Valid until the model's weights change: some are copied here, others shared, adapters folded in. Rows share one
+    position in the cache; prompts of unequal length are padded on the left and masked. Products and cache are in `dtype`,
+    as under autocast; the residual stream keeps the weights' precision and logits are in fp32 at least, as the learner's.
     """
 
     def __init__(self, model: LlamaForCausalLM, output_weight: Tensor, dtype: torch.dtype) -> None:
@@ -37,13 +38,11 @@ class IncrementalLlama:
         self._layers = [
             (
                 layer.input_layernorm.weight.detach(),
-                torch.cat([layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight, layer.self_attn.v_proj.weight])
-                .detach()
-                .to(dtype),
-                layer.self_attn.o_proj.weight.detach().T.to(dtype),
+                _stacked(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj).to(dtype),
+                merged_weight(layer.self_attn.o_proj).T.to(dtype),
                 layer.post_attention_layernorm.weight.detach(),
-                torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]).detach().to(dtype),
-                layer.mlp.down_proj.weight.detach().T.to(dtype),
+                _stacked(layer.mlp.gate_proj, layer.mlp.up_proj).to(dtype),
+                merged_weight(layer.mlp.down_proj).T.to(dtype),
             )
             for layer in model.model.layers
         ]
@@ -148,3 +147,8 @@ def _add_product(hidden: Tensor, features: Tensor, weight: Tensor) -> None:
         hidden.addmm_(features, weight)
     else:
         hidden.add_(torch.mm(features, weight))
+
+
+def _stacked(*layers: nn.Module) -> Tensor:
+    """The weights of layers that read the same input as those of one. Shapes: [sum of out, in]."""
+    return torch.cat([merged_weight(layer) for layer in layers])

@@ -20,6 +20,7 @@ from elocution.errors import CheckpointError
 from elocution.grpo.logprobs import selected_logprobs
 from elocution.policies.base import IncrementalModel, PolicyBatch
 from elocution.policies.llama_steps import IncrementalLlama
+from elocution.policies.lora import merged_state_dict
 from elocution.policies.packing import enable_packing, packed_hidden
 from elocution.types import Utterance
 
@@ -53,6 +54,7 @@ class LlasaPolicy:
     """A LLaSA checkpoint: `LlamaForCausalLM` plus the ids that its tokenizer gives to speech."""
 
     num_channels = 1
+    lora_targets = ("model.layers.*.self_attn.*_proj", "model.layers.*.mlp.*_proj")
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class LlasaPolicy:
         return cls(model, tokenizer, compute_dtype)
 
     def save_pretrained(self, path: str) -> None:
-        self.llama.save_pretrained(path)
+        self.llama.save_pretrained(path, state_dict=merged_state_dict(self.llama))
         self.tokenizer.save_pretrained(path)
 
     @property

@@ -1,6 +1,6 @@
 """Checkpoints: a folder that appears whole or not at all, and is checked before it is used.
 
-`step_N/` holds `model/` in the family's released layout, `optimizer.pt`, and `state.json` with the step, a format
+`step_N/` holds `model/` (a checkpoint in the family's released layout, or an adapter and the name of its base), `optimizer.pt`, and `state.json` with the step, a format
 number and the digest of every file.
 """
 
@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from safetensors import SafetensorError
 
 from elocution.errors import CheckpointError
 from elocution.files import reporting_disk_errors
-from elocution.policies.base import Policy
 
 __all__ = ["Checkpoint", "latest_checkpoint", "load_optimizer", "point_best_at", "save_checkpoint", "verify_checkpoint"]
 
@@ -39,9 +39,17 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, *, step: int, policy_version: int, keep: int
+    folder: Path,
+    save_model: Callable[[str], None],
+    optimizer: torch.optim.Optimizer,
+    *,
+    step: int,
+    policy_version: int,
+    keep: int,
 ) -> Checkpoint:
     """Writes `folder/step_N` under a temporary name, renames it, then deletes all but the `keep` newest.
+
+    `save_model` writes the weights into the folder that it is given.
 
     Raises: StorageError if the disk is full or read-only; nothing is left behind.
     """
@@ -51,7 +59,7 @@ def save_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir()
-            _write(temporary, policy, optimizer, step=step, policy_version=policy_version)
+            _write(temporary, save_model, optimizer, step=step, policy_version=policy_version)
             if target.exists():
                 shutil.rmtree(target)
             os.replace(temporary, target)
@@ -65,9 +73,11 @@ def save_checkpoint(
     return Checkpoint(target, step, policy_version)
 
 
-def _write(path: Path, policy: Policy, optimizer: torch.optim.Optimizer, *, step: int, policy_version: int) -> None:
+def _write(
+    path: Path, save_model: Callable[[str], None], optimizer: torch.optim.Optimizer, *, step: int, policy_version: int
+) -> None:
     try:
-        policy.save_pretrained(str(path / "model"))
+        save_model(str(path / "model"))
         torch.save(optimizer.state_dict(), path / "optimizer.pt")
     except (RuntimeError, SafetensorError) as error:  # torch and safetensors report a failed write in their own way
         if "No space left" in str(error) or shutil.disk_usage(path).free < _NO_SPACE:

@@ -13,7 +13,7 @@ import torch
 
 __all__ = ["describe_environment"]
 
-_PACKAGES = ("elocution", "torch", "transformers", "numpy", "pocketsphinx", "hama", "jiwer", "safetensors")
+_PACKAGES = ("elocution", "torch", "transformers", "peft", "numpy", "pocketsphinx", "hama", "jiwer", "safetensors")
 
 
 def describe_environment() -> str:

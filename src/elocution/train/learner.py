@@ -1,7 +1,7 @@
 """One optimiser step: micro-batches in, updated weights out, exact token-mean whatever the cut."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from elocution.errors import DeadParameterError, NonFiniteError, RatioMismatch
 from elocution.grpo.diagnostics import max_ratio_deviation, non_finite_cells
 from elocution.grpo.losses import clipped_policy_loss, kl_k3
-from elocution.policies.base import Policy, PolicyBatch
+from elocution.policies.base import Policy, Reference
 from elocution.train.batch import LearnerBatch
 
 __all__ = ["Learner", "LearnerSettings", "UpdateStats"]
@@ -47,20 +47,12 @@ class UpdateStats:
 
 
 class Learner:
-    """Moves `policy` with `optimizer`.
-
-    `reference_logprobs` gives the log-probs [B, T, C] of the frozen model that KL is measured against.
-    """
+    """Moves `policy` with `optimizer`; `reference` is the frozen model that KL is measured against."""
 
     def __init__(
-        self,
-        policy: Policy,
-        reference_logprobs: Callable[[PolicyBatch], Tensor],
-        optimizer: torch.optim.Optimizer,
-        settings: LearnerSettings,
+        self, policy: Policy, reference: Reference, optimizer: torch.optim.Optimizer, settings: LearnerSettings
     ) -> None:
-        self._policy, self._optimizer, self._settings = policy, optimizer, settings
-        self._reference_logprobs = reference_logprobs
+        self._policy, self._reference, self._optimizer, self._settings = policy, reference, optimizer, settings
         self._has_updated = False
 
     def update(self, batches: Sequence[LearnerBatch], *, on_policy: bool) -> UpdateStats:
@@ -87,7 +79,7 @@ class Learner:
             mask = batch.policy.completion_mask
             logprobs, entropy = self._policy.logprobs(batch.policy, temperature=settings.temperature)
             with torch.no_grad():
-                ref_logprobs = self._reference_logprobs(batch.policy)
+                ref_logprobs, _ = self._reference.logprobs(batch.policy, temperature=settings.temperature)
             loss, metrics = clipped_policy_loss(
                 logprobs,
                 batch.old_logprobs,

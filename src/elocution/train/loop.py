@@ -303,7 +303,7 @@ class _Run:
             return
         self.last_saved = save_checkpoint(
             self.run.checkpoints_path,
-            self.parts.policy,
+            self.parts.save_model,
             self.parts.optimizer,
             step=step,
             policy_version=self.version,

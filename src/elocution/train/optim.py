@@ -26,7 +26,9 @@ def parameter_groups(parameters: Mapping[str, nn.Parameter], config: TrainConfig
         chosen[next(index for index, (pattern, _) in enumerate(rates) if fnmatchcase(name, pattern))].append(parameter)
     for (pattern, _), members in zip(rates[:-1], chosen[:-1], strict=True):
         if not members:
-            raise ConfigError(f"the rule train.rules.pattern = {pattern!r} decides for no parameter of the model")
+            raise ConfigError(
+                f"the rule train.rules.pattern = {pattern!r} decides for no parameter that is trained; these have names like {next(iter(parameters))!r}"
+            )
     groups = []
     for (_, rate), members in zip(rates, chosen, strict=True):
         for parameter in members:

@@ -1,22 +1,31 @@
 """Config -> the parts of a run, loaded and checked before anything is written."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from elocution.assets import resolve_path
 from elocution.codecs import load_codec
 from elocution.codecs.base import Codec
-from elocution.config.tree import RunConfig
+from elocution.config.tree import ModelConfig, RunConfig
 from elocution.data.prompts import PromptSet, load_prompts
 from elocution.errors import ConfigError
 from elocution.policies import load_policy
-from elocution.policies.base import Policy, PolicyBatch
+from elocution.policies.base import Policy, Reference
+from elocution.policies.lora import (
+    BasePolicy,
+    adapter_parameters,
+    add_adapter,
+    describe_base,
+    is_adapter,
+    read_base,
+    save_adapter,
+)
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.train.learner import Learner, LearnerSettings
@@ -37,6 +46,7 @@ class Parts:
     evaluation_engine: TorchEngine
     evaluation_speaker: Speaker
     optimizer: torch.optim.Optimizer
+    save_model: Callable[[str], None]
     learner: Learner
     train_prompts: PromptSet
     held_out: tuple[Utterance, ...]
@@ -47,11 +57,8 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
 
     Raises: ConfigError if prompts overlap or do not suffice; the loaders' own errors.
     """
-    base_path = resolve_path(config.model.path)
-    precision = config.model.precision
-    policy = load_policy(config.model.family, model_path or base_path, precision=precision)
-    reference = load_policy(config.model.family, base_path, precision=precision)
-    reference.model.requires_grad_(False)
+    models = _load_models(config.model, model_path, config.seed)
+    policy = models.policy
     if config.train.activation_checkpointing:
         _recompute_activations(policy.model)
     codec = load_codec(config.codec.type, resolve_path(config.codec.path))
@@ -75,14 +82,10 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
     engine = TorchEngine(policy, temperature=config.rollout.temperature, batch_size=config.rollout.batch_size)
     evaluation_engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
     optimizer = torch.optim.AdamW(
-        parameter_groups(dict(policy.model.named_parameters()), config.train),
+        parameter_groups(models.trained, config.train),
         betas=config.train.betas,
         weight_decay=config.train.weight_decay,
     )
-
-    def reference_logprobs(batch: PolicyBatch) -> Tensor:
-        return reference.logprobs(batch, temperature=config.rollout.temperature)[0]
-
     settings = LearnerSettings(
         temperature=config.rollout.temperature,
         clip_low=config.algorithm.clip_low,
@@ -99,7 +102,8 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         evaluation_engine=evaluation_engine,
         evaluation_speaker=build_speaker(evaluation_engine),
         optimizer=optimizer,
-        learner=Learner(policy, reference_logprobs, optimizer, settings),
+        save_model=models.save,
+        learner=Learner(policy, models.reference, optimizer, settings),
         train_prompts=train,
         held_out=held_out.utterances[: config.eval.sentences],
     )
@@ -118,6 +122,35 @@ def _recompute_activations(model: nn.Module) -> None:
     if rates:
         raise ConfigError(f"train.activation_checkpointing = true needs a model without dropout, this one has {rates}")
     model.activation_checkpointing_enable()
+
+
+@dataclass(frozen=True)
+class _Models:
+    """The policy, what KL is measured against, the parameters to train by name, and how to save them."""
+
+    policy: Policy
+    reference: Reference
+    trained: Mapping[str, nn.Parameter]
+    save: Callable[[str], None]
+
+
+def _load_models(config: ModelConfig, model_path: Path | None, seed: int) -> _Models:
+    base_path = resolve_path(config.path)
+    if is_adapter(base_path):
+        raise ConfigError(
+            f"model.path = {config.path!r} is an adapter; write it merged into its base first, in Python: "
+            f"load_policy({config.family!r}, Path({config.path!r})).save_pretrained('merged')"
+        )
+    policy = load_policy(config.family, model_path or base_path, precision=config.precision)
+    if not config.lora.rank:
+        reference = load_policy(config.family, base_path, precision=config.precision)
+        reference.model.requires_grad_(False)
+        return _Models(policy, reference, dict(policy.model.named_parameters()), policy.save_pretrained)
+    if model_path is None:
+        add_adapter(policy.model, config.lora, targets=policy.lora_targets, seed=seed, base_path=config.path)
+    base = read_base(model_path) if model_path else describe_base(config.path)
+    save = partial(save_adapter, policy.model, base=base)
+    return _Models(policy, BasePolicy(policy), adapter_parameters(policy.model), save)
 
 
 def _check_prompts(config: RunConfig, train: Sequence[Utterance], held_out: Sequence[Utterance]) -> None:

@@ -82,3 +82,9 @@ def test_s60_a_tiny_group_is_doubted_and_the_default_is_not() -> None:
     assert list_doubts(load_config(None)) == []
     (doubt,) = list_doubts(load_config(None, ["rollout.group_size=2"]))
     assert "rollout.group_size = 2" in doubt
+
+
+def test_adapter_settings_without_an_adapter_are_doubted() -> None:
+    assert list_doubts(load_config(None, ["model.lora.rank=4", "model.lora.alpha=8"])) == []
+    (doubt,) = list_doubts(load_config(None, ["model.lora.alpha=8"]))
+    assert "model.lora.rank = 0" in doubt

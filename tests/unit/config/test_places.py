@@ -20,6 +20,15 @@ def test_a_key_is_found_in_its_own_section_even_if_an_earlier_section_has_one_of
     assert "c.toml:5: unknown key 'train.batch_size'" in message_of(tmp_path / "c.toml", text)
 
 
+def test_a_section_within_a_section_has_its_lines_and_its_names(tmp_path: Path) -> None:
+    text = "[model]\nfamily = 'llasa'\n\n[model.lora]\nrnk = 4\n"
+    assert "c.toml:5: unknown key 'model.lora.rnk'; did you mean 'rank'?" in message_of(tmp_path / "c.toml", text)
+    text = "[train]\nalpha = 8\n"
+    assert "unknown key 'train.alpha'; did you mean 'model.lora.alpha'?" in message_of(tmp_path / "c.toml", text)
+    text = "[model]\nlora.rank = -1\n"
+    assert message_of(tmp_path / "c.toml", text).startswith(f"{tmp_path / 'c.toml'}:2: model.lora.rank = -1: ")
+
+
 def test_a_bad_value_names_its_line_and_both_ends_of_its_range(tmp_path: Path) -> None:
     message = message_of(tmp_path / "c.toml", "# hot\n[rollout]\ntemperature = 50.0  # too hot\n")
     assert "c.toml:3: rollout.temperature = 50.0: " in message

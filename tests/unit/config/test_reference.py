@@ -1,5 +1,7 @@
 from pathlib import Path
 
+from pydantic.fields import FieldInfo
+
 from elocution.config.reference import describe_config, describe_range
 from elocution.config.tree import DataConfig, RolloutConfig, RunConfig, StrictConfig
 
@@ -18,13 +20,16 @@ def test_ranges_are_put_in_words() -> None:
     assert describe_range(DataConfig.model_fields["train"]) == ""
 
 
-def test_every_key_says_what_it_means() -> None:
-    sections = [type(field.default) for field in RunConfig.model_fields.values()]
-    fields = {
-        f"{section.__name__}.{name}": field
-        for section in (RunConfig, *sections)
-        if issubclass(section, StrictConfig)
-        for name, field in section.model_fields.items()
-        if not isinstance(field.default, StrictConfig)
-    }
-    assert [name for name, field in fields.items() if not field.description] == []
+def test_every_key_says_what_it_means_at_every_depth() -> None:
+    def fields(section: type[StrictConfig], name: str) -> dict[str, FieldInfo]:
+        found: dict[str, FieldInfo] = {}
+        for key, field in section.model_fields.items():
+            if isinstance(field.default, StrictConfig):
+                found |= fields(type(field.default), f"{name}{key}.")
+            else:
+                found[f"{name}{key}"] = field
+        return found
+
+    every = fields(RunConfig, "")
+    assert {"seed", "model.path", "model.lora.rank"} <= every.keys()
+    assert [name for name, field in every.items() if not field.description] == []

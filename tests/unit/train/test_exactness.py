@@ -64,7 +64,7 @@ def gradient(batches: Sequence[LearnerBatch], *, on_policy: bool = False) -> lis
     policy, reference = exact_policy(), exact_policy(9)
     before = [parameter.detach().clone() for parameter in policy.model.parameters()]
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)
-    learner = Learner(policy, lambda batch: reference.logprobs(batch, temperature=0.7)[0], optimizer, SETTINGS)
+    learner = Learner(policy, reference, optimizer, SETTINGS)
     learner.update(batches, on_policy=on_policy)
     return [a - b for a, b in zip(before, policy.model.parameters(), strict=True)]
 

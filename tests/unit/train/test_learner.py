@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from elocution.errors import DeadParameterError, NonFiniteError, RatioMismatch
-from elocution.policies.base import PolicyBatch
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.torch_engine import TorchEngine
@@ -45,11 +44,7 @@ def groups_of(policy: LlasaPolicy, rewards: Sequence[Sequence[float | None]] = R
 
 def learner_of(policy: LlasaPolicy, reference: LlasaPolicy | None = None) -> Learner:
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)
-    return Learner(policy, logprobs_of(reference or small_llasa(1, dtype=torch.float64)), optimizer, SETTINGS)
-
-
-def logprobs_of(policy: LlasaPolicy) -> Callable[[PolicyBatch], torch.Tensor]:
-    return lambda batch: policy.logprobs(batch, temperature=1.0)[0]
+    return Learner(policy, reference or small_llasa(1, dtype=torch.float64), optimizer, SETTINGS)
 
 
 def cut(groups: Sequence[RolloutGroup], max_positions: int) -> list[LearnerBatch]:
@@ -106,7 +101,7 @@ def test_an_update_makes_better_completions_more_likely() -> None:
 
     before = gain()
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.05)
-    Learner(policy, logprobs_of(small_llasa(dtype=torch.float64)), optimizer, SETTINGS).update(batches, on_policy=True)
+    Learner(policy, small_llasa(dtype=torch.float64), optimizer, SETTINGS).update(batches, on_policy=True)
     assert gain() > before
 
 
@@ -166,9 +161,7 @@ def test_recomputed_activations_give_the_same_update() -> None:
     learner_of(kept).update(batches, on_policy=True)
     settings = replace(SETTINGS, activation_checkpointing=True)
     optimizer = torch.optim.SGD(recomputed.model.parameters(), lr=1.0)
-    Learner(recomputed, logprobs_of(small_llasa(1, dtype=torch.float64)), optimizer, settings).update(
-        batches, on_policy=True
-    )
+    Learner(recomputed, small_llasa(1, dtype=torch.float64), optimizer, settings).update(batches, on_policy=True)
     assert not recomputed.model.training
     assert all(torch.equal(a, b) for a, b in zip(kept.model.parameters(), recomputed.model.parameters(), strict=True))
 

@@ -38,6 +38,8 @@ def test_a_rule_for_nothing_and_nothing_to_train_are_refused() -> None:
     parameters = dict(small_llasa().model.named_parameters())
     with pytest.raises(ConfigError, match=r"'\*lora\*' decides for no parameter"):
         parameter_groups(parameters, TrainConfig(rules=(ParameterRule(pattern="*lora*", learning_rate=1e-3),)))
+    with pytest.raises(ConfigError, match=r"names like 'model\.embed_tokens\.weight'"):
+        parameter_groups(parameters, TrainConfig(rules=(ParameterRule(pattern="*lora*", learning_rate=1e-3),)))
     with pytest.raises(ConfigError, match="nothing to train"):
         parameter_groups(parameters, TrainConfig(rules=(ParameterRule(pattern="*", learning_rate=0.0),)))
 
