@@ -23,6 +23,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from elocution.grpo.logprobs import selected_logprobs
+from elocution.grpo.losses import LossSettings
 from elocution.policies.base import PolicyBatch
 from elocution.policies.packing import enable_packing, packed_hidden
 from elocution.policies.padding import positions_of
@@ -116,7 +117,7 @@ class WholeVocabulary:
     model: LlamaForCausalLM
     compute_dtype = torch.float32
 
-    def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
+    def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         mask = batch.completion_mask[..., 0]
         hidden = packed_hidden(self.model.model, batch)
         targets = batch.completion_ids[..., 0][mask]
@@ -141,7 +142,7 @@ def elocution_step(model: LlamaForCausalLM, batches: Sequence[LearnerBatch]) -> 
         policy,
         NoReference(),
         torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0),
-        LearnerSettings(temperature=1.0, clip_low=CLIP_LOW, clip_high=CLIP_HIGH, kl_coef=0.0, max_grad_norm=MAX_NORM),
+        LearnerSettings(bounds=LossSettings(CLIP_LOW, CLIP_HIGH), max_grad_norm=MAX_NORM),
     )
     return lambda: learner.update(batches, on_policy=False) and None
 

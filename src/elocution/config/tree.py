@@ -93,6 +93,10 @@ class RolloutConfig(StrictConfig):
     """Completions of one prompt, which are compared with each other."""
     temperature: float = Field(default=1.0, gt=0, le=10)
     """Softmax temperature, in sampling and in the learner's log-probs alike."""
+    temperature_end: float = Field(default=1.0, gt=0, le=10)
+    """`temperature` of the last step, unless `temperature_schedule` is constant."""
+    temperature_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the temperature goes from `temperature` to `temperature_end` over the run."""
     max_codes_per_char: float = Field(default=4.0, gt=0)
     """Token budget of a completion for each character of its text, codes."""
     min_codes: int = Field(default=40, ge=1)
@@ -129,14 +133,52 @@ class RewardConfig(StrictConfig):
 class AlgorithmConfig(StrictConfig):
     """The policy-gradient objective."""
 
+    advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "gdpo"] = "grpo"
+    """How completions are compared; formulas and sources are in docs/algorithms.md."""
+    part_weights: dict[str, float] = {}
+    """With `gdpo`: weights of the reward's parts, each normalised by itself; `wer` and `nll` for the reward `wer_nll`."""
     std_floor: float = Field(default=0.01, gt=0)
     """Smallest standard deviation by which a group's advantages are divided, reward units."""
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    loss: Literal["clipped", "gspo", "cispo", "sapo", "weighted_ce"] = "clipped"
+    """The objective of a cell; formulas and sources are in docs/algorithms.md."""
+    clip_low: float = Field(default=0.2, gt=0, le=1)
     """A ratio below 1 - clip_low gets no gradient that would lower it further."""
     clip_high: float = Field(default=0.28, gt=0)
     """A ratio above 1 + clip_high gets no gradient that would raise it further."""
+    dual_clip: float = Field(default=0.0, ge=0)
+    """Ratios above it get no gradient where the advantage is negative; 0 leaves them free, else it must exceed 1."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the clip bounds go from their values to `clip_low_end` and `clip_high_end` over the run."""
+    clip_low_end: float = Field(default=0.2, gt=0, le=1)
+    """`clip_low` of the last step, unless the schedule is constant."""
+    clip_high_end: float = Field(default=0.28, gt=0)
+    """`clip_high` of the last step, unless the schedule is constant."""
+    tau_positive: float = Field(default=1.0, gt=0)
+    """SAPO's temperature where the advantage is positive."""
+    tau_negative: float = Field(default=1.05, gt=0)
+    """SAPO's temperature where the advantage is negative."""
+    aggregation: Literal["token", "sequence", "fixed"] = "token"
+    """What cells are averaged over: all of the step, each completion first, or a fixed length."""
+    fixed_length: int = Field(default=0, ge=0)
+    """With `fixed`: the length that stands for every completion's, positions."""
+    channel_weights: str = ""
+    """Weights of the channels' averages: "1,32" gives text 1 and shares 32 among the codebooks; empty counts cells alike."""
+    whole_stops: bool = False
+    """Average the decision to stop over completions and not over cells, so that length does not dilute it."""
     kl_coef: float = Field(default=0.0, ge=0)
-    """Weight of the k3 estimate of KL(policy || base model) in the loss; it is logged at 0 too."""
+    """Weight of the estimate of KL(policy || base model) in the loss; k3 is logged at 0 too."""
+    kl_estimate: Literal["k1", "k2", "k3"] = "k3"
+    """Which estimate enters the loss."""
+    entropy_coef: float = Field(default=0.0, ge=0)
+    """Weight of the entropy, which is raised."""
+    correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = "none"
+    """Importance weights for log-probs of the engine that are not the learner's; with them ratios start from the learner's."""
+    correction_low: float = Field(default=0.0, ge=0)
+    """Smallest importance ratio that counts, with the `mask` corrections."""
+    correction_high: float = Field(default=2.0, gt=0)
+    """Largest importance ratio: a bound, or with the `mask` corrections the last that counts."""
+    truncated: Literal["floor", "keep", "mask"] = "floor"
+    """Completions that use up their budget: lowest reward, scored as they are, or lowest reward and no part in the loss."""
     max_resamples: int = Field(default=0, ge=0, le=10)
     """Times that groups without spread are replaced by groups of other prompts in a step; 0 leaves them out only."""
     epochs: int = Field(default=1, ge=1, le=100)
@@ -230,6 +272,26 @@ class RunConfig(StrictConfig):
             )
         if not all(0 <= beta < 1 for beta in self.train.betas):
             raise ValueError(f"train.betas = {list(self.train.betas)} must each lie in [0, 1)")
+        if 0 < self.algorithm.dual_clip <= 1 + self.algorithm.clip_high:
+            raise ValueError(
+                f"algorithm.dual_clip = {self.algorithm.dual_clip} must exceed 1 + clip_high = "
+                f"{1 + self.algorithm.clip_high}, or be 0"
+            )
+        if (self.algorithm.aggregation == "fixed") != bool(self.algorithm.fixed_length):
+            raise ValueError(
+                f"algorithm.aggregation = {self.algorithm.aggregation!r} with algorithm.fixed_length = "
+                f'{self.algorithm.fixed_length}: "fixed" needs a length, and nothing else takes one'
+            )
+        if self.algorithm.correction_low >= self.algorithm.correction_high:
+            raise ValueError(
+                f"algorithm.correction_low = {self.algorithm.correction_low} must be below "
+                f"algorithm.correction_high = {self.algorithm.correction_high}"
+            )
+        if (self.algorithm.advantage == "gdpo") != bool(self.algorithm.part_weights):
+            raise ValueError(
+                f"algorithm.advantage = {self.algorithm.advantage!r} with algorithm.part_weights = "
+                f"{self.algorithm.part_weights}: gdpo needs weights, and nothing else takes them"
+            )
         if self.eval.probe_sentences > self.eval.sentences:
             raise ValueError(
                 f"eval.probe_sentences = {self.eval.probe_sentences} cannot exceed "

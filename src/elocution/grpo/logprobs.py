@@ -16,12 +16,13 @@ def selected_logprobs(
     temperature: float,
     chunk_size: int,
     bias: Tensor | None = None,
+    entropy_grad: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """`log softmax((hidden weight^T + bias) / temperature)` at `target_index`, and that distribution's entropy.
 
     Shapes: `hidden` [N, D]; `weight` [K, D] and `bias` [K], one row for each legal id; `target_index` [N], positions
     in `weight`; returns [N] and [N], nats. Logits exist for `chunk_size` rows at a time, in the backward pass too.
-    Computed in fp32, or fp64 if an input is, under autocast as well. The entropy carries no gradient.
+    Computed in fp32, or fp64 if an input is, under autocast as well. The entropy carries a gradient if `entropy_grad`.
 
     Raises: ValueError if the shapes disagree, or `temperature` or `chunk_size` is not positive.
     """
@@ -34,18 +35,18 @@ def selected_logprobs(
     weight = weight.to(dtype)
     bias = bias.to(dtype) if bias is not None else None
     parts = [
-        checkpoint(_chunk, h, weight, bias, t, temperature, use_reentrant=False, preserve_rng_state=False)
+        checkpoint(_chunk, h, weight, bias, t, temperature, entropy_grad, use_reentrant=False, preserve_rng_state=False)
         for h, t in zip(torch.split(hidden, chunk_size), torch.split(target_index, chunk_size), strict=True)
     ]
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
 
 def _chunk(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target_index: Tensor, temperature: float
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target_index: Tensor, temperature: float, entropy_grad: bool
 ) -> tuple[Tensor, Tensor]:
     with torch.autocast(hidden.device.type, enabled=False):
         logprobs = torch.log_softmax(F.linear(hidden.to(weight.dtype), weight, bias) / temperature, dim=-1)
-    with torch.no_grad():
+    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
         # A legal id of probability 0 adds nothing: 0 * -inf is replaced, not computed.
         terms = torch.where(torch.isneginf(logprobs), torch.zeros_like(logprobs), logprobs.exp() * logprobs)
         entropy = -terms.sum(dim=-1)

@@ -87,10 +87,10 @@ class Policy(Protocol):
     def codes(self, completion_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The codec codes in a completion; ids that are no code are left out. Shapes: [T, C] -> [F, Q]."""
 
-    def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
+    def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies, nats, of each completion cell over the legal ids. Shapes: [B, T, C] each.
 
-        Cells outside the mask hold 0. Gradients flow through the log-probs only.
+        Cells outside the mask hold 0. Gradients flow through the log-probs, and through the entropies if `entropy_grad`.
         """
 
     def incremental(self) -> IncrementalModel:

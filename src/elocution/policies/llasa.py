@@ -148,13 +148,13 @@ class LlasaPolicy:
         """Ids of a whole completion that speaks `codes` and stops. Shapes: [F, 1] -> [F + 1, 1]."""
         return np.concatenate([codes + self.first_code_id, [[self.stop_id]]])
 
-    def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
+    def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         mask = batch.completion_mask[..., 0]
         with torch.autocast(mask.device.type, self.compute_dtype, enabled=self.compute_dtype != self.llama.dtype):
             hidden = packed_hidden(self.llama.model, batch)
         targets = torch.searchsorted(self.legal_ids, batch.completion_ids[..., 0][mask])
         selected, entropy = selected_logprobs(
-            hidden, self._legal_weight(), targets, temperature=temperature, chunk_size=512
+            hidden, self._legal_weight(), targets, temperature=temperature, chunk_size=512, entropy_grad=entropy_grad
         )
         zeros = torch.zeros(mask.shape, dtype=selected.dtype, device=mask.device)
         return zeros.masked_scatter(mask, selected)[..., None], zeros.masked_scatter(mask, entropy)[..., None]

@@ -11,7 +11,7 @@ from elocution.codecs.base import Codec
 from elocution.policies.base import Policy
 from elocution.rollout.base import RolloutEngine, RolloutRequest
 from elocution.rollout.outcomes import classify_outcome
-from elocution.types import Audio, Rollout, Utterance
+from elocution.types import Audio, FinishReason, Rollout, Utterance
 
 __all__ = ["SpeakTimes", "Speaker", "SpokenGroup", "token_budget"]
 
@@ -42,10 +42,19 @@ class Speaker:
     """Speaks utterances with an engine and a codec; holds no state of its own."""
 
     def __init__(
-        self, policy: Policy, engine: RolloutEngine, codec: Codec, *, max_codes_per_char: float, min_codes: int
+        self,
+        policy: Policy,
+        engine: RolloutEngine,
+        codec: Codec,
+        *,
+        max_codes_per_char: float,
+        min_codes: int,
+        keep_truncated: bool = False,
     ) -> None:
+        """`keep_truncated` takes a completion that used up its budget for one that ended there, not for a runaway."""
         self._policy, self._engine, self._codec = policy, engine, codec
         self._max_codes_per_char, self._min_codes = max_codes_per_char, min_codes
+        self._keep_truncated = keep_truncated
 
     def speak(
         self, utterances: Sequence[Utterance], seeds: Sequence[Sequence[tuple[int, ...]]]
@@ -69,7 +78,8 @@ class Speaker:
             rollouts = []
             for completion, clip in zip(group, clips, strict=True):
                 sound = audio[clip.tobytes()] if len(clip) else None
-                outcome = classify_outcome(clip, sound, completion.finish_reason)
+                reason = FinishReason.STOP if self._keep_truncated else completion.finish_reason
+                outcome = classify_outcome(clip, sound, reason)
                 rollouts.append(Rollout(utterance, completion, clip, sound, outcome))
             groups.append(SpokenGroup(utterance, request.prompt_ids, tuple(rollouts)))
         return groups, SpeakTimes(drawn - started, time.perf_counter() - drawn)

@@ -23,7 +23,7 @@ class TorchEngine:
 
     def __init__(self, policy: Policy, *, temperature: float, batch_size: int) -> None:
         self._policy = policy
-        self._temperature = temperature
+        self.temperature = temperature
         self._batch_size = batch_size
         self._model: IncrementalModel | None = None
         self._version = -1
@@ -72,7 +72,7 @@ class TorchEngine:
         active = torch.arange(len(rows))  # row of the batch behind each row of the model
         logits = self._model.prefill([requests[index].prompt_ids for index in prompt_of], row_prompt, longest)
         for position in range(longest):
-            choice, logprob = _draw(logits, uniforms[position, active], self._temperature)
+            choice, logprob = _draw(logits, uniforms[position, active], self.temperature)
             drawn = legal[choice]
             ids[position, active] = drawn
             logprobs[position, active] = logprob

@@ -1,21 +1,21 @@
 """Scored groups -> tensors for the learner: advantages, optimiser steps, micro-batches. Loads no model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from elocution.grpo.advantages import NO_SPREAD, group_advantages
+from elocution.errors import ConfigError
+from elocution.grpo.advantages import ADVANTAGES, gdpo_advantages
 from elocution.policies.base import PolicyBatch
 from elocution.policies.padding import pad_prompts
-from elocution.types import Rollout, RolloutGroup
+from elocution.types import FinishReason, Rollout, RolloutGroup, Score
 
 __all__ = [
     "AdvantageBatch",
     "LearnerBatch",
     "advantages_of",
-    "has_spread",
     "learner_batch",
     "micro_batches",
     "minibatches",
@@ -35,11 +35,15 @@ class AdvantageBatch:
 
 @dataclass(frozen=True)
 class LearnerBatch:
-    """One micro-batch. Shapes: `advantages` [B]; `old_logprobs` [B, T, C], nats; the rest as in `PolicyBatch`."""
+    """One micro-batch. Shapes: `advantages` [B]; `finished` [B] bool, whether a completion ended with a stop id;
+    `old_logprobs` [B, T, C], nats, what ratios start from; `rollout_logprobs` [B, T, C], under which the ids were drawn.
+    """
 
     policy: PolicyBatch
     advantages: Tensor
+    finished: Tensor
     old_logprobs: Tensor
+    rollout_logprobs: Tensor
 
     @property
     def num_tokens(self) -> int:
@@ -53,24 +57,50 @@ class LearnerBatch:
         return int(self.policy.prompt_mask.sum() + (lengths - 1).clamp_min(0).sum())
 
 
-def advantages_of(groups: Sequence[RolloutGroup], *, std_floor: float) -> AdvantageBatch:
-    """Group-relative advantages; completions without a score take no part and get none."""
-    rewards = torch.tensor([[score.value if score.value is not None else 0.0 for score in g.scores] for g in groups])
+def advantages_of(
+    groups: Sequence[RolloutGroup],
+    *,
+    std_floor: float,
+    estimator: str = "grpo",
+    part_weights: Mapping[str, float] | None = None,
+) -> AdvantageBatch:
+    """Advantages over the siblings, or over the step, as `estimator` says; completions without a score get none.
+
+    `estimator` is a name of `ADVANTAGES`, or "gdpo", which combines the parts of each score by `part_weights`.
+
+    Raises: ConfigError if a score lacks a part that has a weight.
+    """
     scored = torch.tensor([[score.value is not None for score in g.scores] for g in groups])
-    result = group_advantages(rewards.double(), scored, std_floor=std_floor)
+    if estimator == "gdpo":
+        weights = part_weights or {}
+        parts = [[_parts(score, weights) for score in g.scores] for g in groups]
+        result = gdpo_advantages(
+            torch.tensor(parts, dtype=torch.float64),
+            scored,
+            torch.tensor(list(weights.values()), dtype=torch.float64),
+            std_floor=std_floor,
+        )
+    else:
+        rewards = torch.tensor([[score.value or 0.0 for score in g.scores] for g in groups], dtype=torch.float64)
+        result = ADVANTAGES[estimator](rewards, scored, std_floor=std_floor)
     return AdvantageBatch(
         advantages=tuple(map(tuple, result.advantages.tolist())), has_signal=tuple(result.has_signal.tolist())
     )
 
 
-def has_spread(group: RolloutGroup) -> bool:
-    """Whether the siblings' scores differ, so that comparing them says something."""
-    values = [score.value for score in group.scores if score.value is not None]
-    return len(values) > 1 and max(values) - min(values) > NO_SPREAD
+def _parts(score: Score, weights: Mapping[str, float]) -> list[float]:
+    if score.value is None:
+        return [0.0] * len(weights)
+    missing = weights.keys() - score.parts.keys()
+    if missing:
+        raise ConfigError(
+            f"algorithm.part_weights names {sorted(missing)}, but the reward's parts are {sorted(score.parts)}"
+        )
+    return [score.parts[name] for name in weights]
 
 
 @dataclass(frozen=True)
-class _TrainingGroup:
+class TrainingGroup:
     """What of a group enters the loss: scored rollouts and their advantages."""
 
     group: RolloutGroup
@@ -83,26 +113,40 @@ class _TrainingGroup:
         return len(self.group.prompt_ids) + sum(len(rollout.completion.ids) - 1 for rollout in self.rollouts)
 
 
-def minibatches(groups: Sequence[RolloutGroup], batch: AdvantageBatch, count: int) -> list[list[_TrainingGroup]]:
-    """The groups with signal, dealt into at most `count` optimiser steps of nearly equal size."""
+def minibatches(
+    groups: Sequence[RolloutGroup], batch: AdvantageBatch, count: int, *, mask_truncated: bool = False
+) -> list[list[TrainingGroup]]:
+    """The groups with signal, dealt into at most `count` optimiser steps of nearly equal size.
+
+    `mask_truncated` leaves out completions that used up their budget, though their scores were compared.
+    """
     chosen = []
     for group, advantages, has_signal in zip(groups, batch.advantages, batch.has_signal, strict=True):
         if not has_signal:
             continue
-        scored = [i for i, score in enumerate(group.scores) if score.value is not None]
+        scored = [
+            index
+            for index, (rollout, score) in enumerate(zip(group.rollouts, group.scores, strict=True))
+            if score.value is not None
+            and not (mask_truncated and rollout.completion.finish_reason is FinishReason.LENGTH)
+        ]
+        if not scored:
+            continue
         chosen.append(
-            _TrainingGroup(group, tuple(group.rollouts[i] for i in scored), tuple(advantages[i] for i in scored))
+            TrainingGroup(group, tuple(group.rollouts[i] for i in scored), tuple(advantages[i] for i in scored))
         )
     dealt = [chosen[start::count] for start in range(count)]
     return [part for part in dealt if part]
 
 
-def micro_batches(groups: Sequence[_TrainingGroup], max_positions: int) -> list[LearnerBatch]:
+def micro_batches(
+    groups: Sequence[TrainingGroup], max_positions: int, old_logprobs: Mapping[int, Tensor] | None = None
+) -> list[LearnerBatch]:
     """Whole groups, longest first, packed so that a micro-batch computes at most `max_positions` positions.
 
     A group that is larger than that alone makes a micro-batch of its own.
     """
-    parts: list[list[_TrainingGroup]] = []
+    parts: list[list[TrainingGroup]] = []
     room = 0
     for group in sorted(groups, key=lambda group: -group.num_positions):
         if group.num_positions > room or not parts:
@@ -110,11 +154,15 @@ def micro_batches(groups: Sequence[_TrainingGroup], max_positions: int) -> list[
             room = max_positions
         parts[-1].append(group)
         room -= group.num_positions
-    return [learner_batch(part) for part in parts]
+    return [learner_batch(part, old_logprobs) for part in parts]
 
 
-def learner_batch(groups: Sequence[_TrainingGroup]) -> LearnerBatch:
-    """Tensors of a few groups, completions padded on the right to the longest."""
+def learner_batch(groups: Sequence[TrainingGroup], old_logprobs: Mapping[int, Tensor] | None = None) -> LearnerBatch:
+    """Tensors of a few groups, completions padded on the right to the longest.
+
+    `old_logprobs` are the trainer's own [T, C], by the id() of each completion; without them ratios start from the
+    log-probs of the rollout.
+    """
     prompt_ids, prompt_mask = pad_prompts([group.group.prompt_ids for group in groups])
     rows = [(index, rollout) for index, group in enumerate(groups) for rollout in group.rollouts]
     longest = max(len(rollout.completion.ids) for _, rollout in rows)
@@ -123,14 +171,17 @@ def learner_batch(groups: Sequence[_TrainingGroup]) -> LearnerBatch:
     padding_id = int(rows[0][1].completion.ids[0, 0])  # any id that the policy may draw
     ids = torch.full(shape, padding_id, dtype=torch.long)
     mask = torch.zeros(shape, dtype=torch.bool)
-    old_logprobs = torch.zeros(shape)
+    drawn_at, old = torch.zeros(shape), torch.zeros(shape)
     for row, (_, rollout) in enumerate(rows):
         length = len(rollout.completion.ids)
         ids[row, :length] = torch.from_numpy(rollout.completion.ids)
-        old_logprobs[row, :length] = torch.from_numpy(rollout.completion.rollout_logprobs)
+        drawn_at[row, :length] = torch.from_numpy(rollout.completion.rollout_logprobs)
+        old[row, :length] = old_logprobs[id(rollout.completion)] if old_logprobs else drawn_at[row, :length]
         mask[row, :length] = True
     return LearnerBatch(
         policy=PolicyBatch(prompt_ids, prompt_mask, torch.tensor([index for index, _ in rows]), ids, mask),
         advantages=torch.tensor([advantage for group in groups for advantage in group.advantages]),
-        old_logprobs=old_logprobs,
+        finished=torch.tensor([rollout.completion.finish_reason is FinishReason.STOP for _, rollout in rows]),
+        old_logprobs=old,
+        rollout_logprobs=drawn_at,
     )

@@ -8,8 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from elocution.errors import DeadParameterError, NonFiniteError, RatioMismatch
+from elocution.grpo.correction import Correction, importance_weights
 from elocution.grpo.diagnostics import max_ratio_deviation, non_finite_cells
-from elocution.grpo.losses import clipped_policy_loss, kl_k3
+from elocution.grpo.kl import KL_ESTIMATES, kl_k3
+from elocution.grpo.losses import LOSSES, LossSettings
+from elocution.grpo.masking import masked
+from elocution.grpo.weights import Aggregation, StepTotals, cell_weights
 from elocution.policies.base import Policy, Reference
 from elocution.train.batch import LearnerBatch
 
@@ -25,11 +29,20 @@ _RATIO_TOLERANCE = 1e-3
 class LearnerSettings:
     """The numbers of one update; see `AlgorithmConfig` and `TrainConfig` for their meaning."""
 
-    temperature: float
-    clip_low: float
-    clip_high: float
-    kl_coef: float
-    max_grad_norm: float
+    temperature: float = 1.0
+    loss: str = "clipped"
+    bounds: LossSettings = LossSettings()
+    aggregation: Aggregation = "token"
+    channel_weights: tuple[float, ...] | None = None
+    fixed_length: int | None = None
+    whole_stops: bool = False
+    kl_coef: float = 0.0
+    kl_estimate: str = "k3"
+    entropy_coef: float = 0.0
+    correction: Correction | None = None
+    correction_low: float = 0.0
+    correction_high: float = 2.0
+    max_grad_norm: float = 1.0
     activation_checkpointing: bool = False
 
 
@@ -47,13 +60,22 @@ class UpdateStats:
 
 
 class Learner:
-    """Moves `policy` with `optimizer`; `reference` is the frozen model that KL is measured against."""
+    """Moves `policy` with `optimizer`; `reference` is the frozen model that KL is measured against.
+
+    `settings` may be replaced between updates, as schedules want.
+    """
 
     def __init__(
         self, policy: Policy, reference: Reference, optimizer: torch.optim.Optimizer, settings: LearnerSettings
     ) -> None:
-        self._policy, self._reference, self._optimizer, self._settings = policy, reference, optimizer, settings
+        self._policy, self._reference, self._optimizer = policy, reference, optimizer
+        self.settings = settings
         self._has_updated = False
+
+    @torch.no_grad()
+    def logprobs(self, batch: LearnerBatch) -> Tensor:
+        """The policy's log-probs of the completions. Shapes: [B, T, C]."""
+        return self._policy.logprobs(batch.policy, temperature=self.settings.temperature)[0]
 
     def update(self, batches: Sequence[LearnerBatch], *, on_policy: bool) -> UpdateStats:
         """One optimiser step over `batches`, whose cut does not change the gradient.
@@ -63,41 +85,63 @@ class Learner:
         optimiser are as before.
         """
         # transformers recomputes activations in training mode only; without dropout the modes are the same else.
-        self._policy.model.train(self._settings.activation_checkpointing)
+        self._policy.model.train(self.settings.activation_checkpointing)
         try:
             return self._update(batches, on_policy)
         finally:
             self._policy.model.eval()
 
     def _update(self, batches: Sequence[LearnerBatch], on_policy: bool) -> UpdateStats:
-        settings = self._settings
-        num_tokens = sum(batch.num_tokens for batch in batches)
+        settings = self.settings
+        totals = StepTotals.of(
+            (batch.policy.completion_mask for batch in batches), (batch.finished for batch in batches)
+        )
+        num_tokens = sum(totals.tokens)
         self._optimizer.zero_grad(set_to_none=True)
         sums = {"loss": 0.0, "kl": 0.0, "entropy": 0.0, "clipped": 0.0}
         deviation = 0.0
         for batch in batches:
             mask = batch.policy.completion_mask
-            logprobs, entropy = self._policy.logprobs(batch.policy, temperature=settings.temperature)
+            logprobs, entropy = self._policy.logprobs(
+                batch.policy, temperature=settings.temperature, entropy_grad=settings.entropy_coef > 0
+            )
             with torch.no_grad():
                 ref_logprobs, _ = self._reference.logprobs(batch.policy, temperature=settings.temperature)
-            loss, metrics = clipped_policy_loss(
-                logprobs,
-                batch.old_logprobs,
-                batch.advantages,
+            weights = cell_weights(
                 mask,
-                clip_low=settings.clip_low,
-                clip_high=settings.clip_high,
-                num_tokens=num_tokens,
-            )
-            kl = kl_k3(logprobs, ref_logprobs, mask, num_tokens=num_tokens)
-            total = loss + settings.kl_coef * kl if settings.kl_coef else loss
+                batch.finished,
+                totals,
+                aggregation=settings.aggregation,
+                channel_weights=settings.channel_weights,
+                fixed_length=settings.fixed_length,
+                whole_stops=settings.whole_stops,
+            ).to(logprobs.dtype)
+            cells = LOSSES[settings.loss](logprobs, batch.old_logprobs, batch.advantages, mask, settings.bounds)
+            per_cell = cells.loss
+            if settings.correction:
+                per_cell = per_cell * importance_weights(
+                    batch.old_logprobs,
+                    batch.rollout_logprobs,
+                    mask,
+                    correction=settings.correction,
+                    low=settings.correction_low,
+                    high=settings.correction_high,
+                )
+            loss = (weights * per_cell).sum()
+            total = loss
+            if settings.kl_coef:
+                estimate = KL_ESTIMATES[settings.kl_estimate](logprobs, ref_logprobs, mask)
+                total = total + settings.kl_coef * (weights * estimate).sum()
+            if settings.entropy_coef:
+                total = total - settings.entropy_coef * (weights * masked(entropy, mask)).sum()
+            kl = kl_k3(logprobs.detach(), ref_logprobs, mask).sum() / num_tokens
             if not math.isfinite(total.item()):
                 raise NonFiniteError(f"the loss is {total.item()}{_where(logprobs, batch)}; no weight was changed")
             total.backward()
             sums["loss"] += loss.item()
             sums["kl"] += kl.item()
-            sums["entropy"] += entropy[mask].sum().item() / num_tokens
-            sums["clipped"] += metrics["clipped_tokens"].item() / num_tokens
+            sums["entropy"] += entropy.detach()[mask].sum().item() / num_tokens
+            sums["clipped"] += cells.bounded.sum().item() / num_tokens
             deviation = max(deviation, max_ratio_deviation(logprobs, batch.old_logprobs, mask).item())
         tolerance = _RATIO_TOLERANCES.get(self._policy.compute_dtype, _RATIO_TOLERANCE)
         if on_policy and deviation > tolerance:

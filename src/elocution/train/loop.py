@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from elocution.config.load import dump_config
 from elocution.config.tree import RunConfig
 from elocution.data.sampler import PromptSampler
@@ -22,7 +24,7 @@ from elocution.files import write_text_atomically
 from elocution.rewards import Reward, load_reward
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import SpeakTimes, SpokenGroup
-from elocution.train.batch import AdvantageBatch, LearnerBatch, advantages_of, has_spread, micro_batches, minibatches
+from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
 from elocution.train.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -38,7 +40,7 @@ from elocution.train.optim import set_learning_rates, warmup_factor
 from elocution.train.recorder import peak_memory_mib, record_extremes, reward_metrics, update_metrics
 from elocution.train.replay import write_batches
 from elocution.train.run_directory import RunDirectory
-from elocution.train.setup import Parts, build_parts
+from elocution.train.setup import Parts, build_parts, learner_settings, rollout_temperature
 from elocution.types import Audio, RolloutGroup
 
 __all__ = ["Progress", "RunSummary", "train"]
@@ -175,13 +177,16 @@ class _Run:
     def train_step(self, step: int) -> dict[str, Any] | None:
         """One step's metrics, or None if the run was asked to stop before the weights changed."""
         started = time.perf_counter()
+        self.parts.engine.temperature = rollout_temperature(self.config, step)
         self.parts.engine.publish(self.version)
         times = {"rollout": 0.0, "decode": 0.0, "score": 0.0}
         groups = self.collect(self.sampler.batch(step - 1), step, times)
         resampled = 0
         for attempt in range(self.config.algorithm.max_resamples):
-            missing = self.config.train.prompts_per_step - sum(map(has_spread, groups))
-            if self.stop or not missing:
+            if self.stop:
+                break
+            missing = self.config.train.prompts_per_step - sum(self.advantages(groups).has_signal)
+            if not missing:
                 break
             chosen = self.sampler.extra(step - 1, attempt, missing)
             if not chosen:
@@ -191,7 +196,7 @@ class _Run:
         if self.stop:
             return None
         updating = time.perf_counter()
-        batch = advantages_of(groups, std_floor=self.config.algorithm.std_floor)
+        batch = self.advantages(groups)
         skipped_before = self.skipped
         updates = self.update(groups, batch, step)
         update_s = time.perf_counter() - updating
@@ -246,15 +251,28 @@ class _Run:
             for g in spoken
         ]
 
+    def advantages(self, groups: Sequence[RolloutGroup]) -> AdvantageBatch:
+        algorithm = self.config.algorithm
+        return advantages_of(
+            groups,
+            std_floor=algorithm.std_floor,
+            estimator=algorithm.advantage,
+            part_weights=algorithm.part_weights,
+        )
+
     def update(self, groups: Sequence[RolloutGroup], batch: AdvantageBatch, step: int) -> list[UpdateStats]:
         """`epochs` passes of `minibatches` optimiser steps; empty if no group has signal."""
         config = self.config
         set_learning_rates(self.parts.optimizer, warmup_factor(step, config.train.warmup_steps))
+        self.parts.learner.settings = learner_settings(config, step=step, num_channels=self.parts.policy.num_channels)
         updates: list[UpdateStats] = []
-        parts = minibatches(groups, batch, config.train.minibatches)
+        parts = minibatches(
+            groups, batch, config.train.minibatches, mask_truncated=config.algorithm.truncated == "mask"
+        )
+        old_logprobs = self.old_logprobs(parts) if config.algorithm.correction != "none" else None
         for _ in range(config.algorithm.epochs):
             for part in parts:
-                cut = partial(micro_batches, part)
+                cut = partial(micro_batches, part, old_logprobs=old_logprobs)
                 try:
                     # Until the first update the weights are those that sampled.
                     stats = self.budget.run(cut, partial(self.parts.learner.update, on_policy=not updates))
@@ -264,6 +282,17 @@ class _Run:
                     updates.append(stats)
         self.version += len(updates)
         return updates
+
+    def old_logprobs(self, parts: Sequence[Sequence[TrainingGroup]]) -> dict[int, Tensor]:
+        """The learner's log-probs before the first update, by the id() of each completion. Shapes: [T, C]."""
+        found: dict[int, Tensor] = {}
+        for part in parts:
+            for group in part:
+                (batch,) = micro_batches([group], self.budget.positions)
+                logprobs = self.parts.learner.logprobs(batch)
+                for rollout, row in zip(group.rollouts, logprobs, strict=True):
+                    found[id(rollout.completion)] = row[: len(rollout.completion.ids)]
+        return found
 
     def skip(self, error: NonFiniteError, batches: Sequence[LearnerBatch], step: int) -> None:
         """Keeps the batch of an update that was not made.

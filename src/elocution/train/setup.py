@@ -15,6 +15,9 @@ from elocution.codecs.base import Codec
 from elocution.config.tree import ModelConfig, RunConfig
 from elocution.data.prompts import PromptSet, load_prompts
 from elocution.errors import ConfigError
+from elocution.grpo.losses import LossSettings
+from elocution.grpo.schedules import scheduled
+from elocution.grpo.weights import parse_channel_weights
 from elocution.policies import load_policy
 from elocution.policies.base import Policy, Reference
 from elocution.policies.lora import (
@@ -32,7 +35,7 @@ from elocution.train.learner import Learner, LearnerSettings
 from elocution.train.optim import parameter_groups
 from elocution.types import Utterance
 
-__all__ = ["Parts", "build_parts"]
+__all__ = ["Parts", "build_parts", "learner_settings", "rollout_temperature"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         codec=codec,
         max_codes_per_char=config.rollout.max_codes_per_char,
         min_codes=config.rollout.min_codes,
+        keep_truncated=config.algorithm.truncated == "keep",
     )
     engine = TorchEngine(policy, temperature=config.rollout.temperature, batch_size=config.rollout.batch_size)
     evaluation_engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
@@ -86,14 +90,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         betas=config.train.betas,
         weight_decay=config.train.weight_decay,
     )
-    settings = LearnerSettings(
-        temperature=config.rollout.temperature,
-        clip_low=config.algorithm.clip_low,
-        clip_high=config.algorithm.clip_high,
-        kl_coef=config.algorithm.kl_coef,
-        max_grad_norm=config.train.max_grad_norm,
-        activation_checkpointing=config.train.activation_checkpointing,
-    )
+    settings = learner_settings(config, step=1, num_channels=policy.num_channels)
     return Parts(
         policy=policy,
         codec=codec,
@@ -106,6 +103,51 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         learner=Learner(policy, models.reference, optimizer, settings),
         train_prompts=train,
         held_out=held_out.utterances[: config.eval.sentences],
+    )
+
+
+def learner_settings(config: RunConfig, *, step: int, num_channels: int) -> LearnerSettings:
+    """What `config` asks of the updates of `step`, schedules applied.
+
+    Raises: ConfigError if the channel weights do not fit the policy.
+    """
+    algorithm, total = config.algorithm, config.train.steps
+    clip_low, clip_high = algorithm.clip_low, algorithm.clip_high
+    if algorithm.schedule != "constant":
+        clip_low = scheduled(clip_low, algorithm.clip_low_end, step, total, algorithm.schedule)
+        clip_high = scheduled(clip_high, algorithm.clip_high_end, step, total, algorithm.schedule)
+    try:
+        channels = parse_channel_weights(algorithm.channel_weights, num_channels) if algorithm.channel_weights else None
+    except ValueError as error:
+        raise ConfigError(f"algorithm.channel_weights: {error}") from error
+    return LearnerSettings(
+        temperature=rollout_temperature(config, step),
+        loss=algorithm.loss,
+        bounds=LossSettings(
+            clip_low, clip_high, algorithm.dual_clip or None, algorithm.tau_positive, algorithm.tau_negative
+        ),
+        aggregation=algorithm.aggregation,
+        channel_weights=channels,
+        fixed_length=algorithm.fixed_length or None,
+        whole_stops=algorithm.whole_stops,
+        kl_coef=algorithm.kl_coef,
+        kl_estimate=algorithm.kl_estimate,
+        entropy_coef=algorithm.entropy_coef,
+        correction=None if algorithm.correction == "none" else algorithm.correction,
+        correction_low=algorithm.correction_low,
+        correction_high=algorithm.correction_high,
+        max_grad_norm=config.train.max_grad_norm,
+        activation_checkpointing=config.train.activation_checkpointing,
+    )
+
+
+def rollout_temperature(config: RunConfig, step: int) -> float:
+    """The temperature at which `step` samples and learns."""
+    rollout = config.rollout
+    if rollout.temperature_schedule == "constant":
+        return rollout.temperature
+    return scheduled(
+        rollout.temperature, rollout.temperature_end, step, config.train.steps, rollout.temperature_schedule
     )
 
 

@@ -17,7 +17,7 @@ from elocution.train.batch import LearnerBatch, advantages_of, micro_batches, mi
 from elocution.train.learner import Learner, LearnerSettings
 from elocution.types import Completion, FinishReason, Outcome, Rollout, RolloutGroup, Score, Utterance
 
-SETTINGS = LearnerSettings(temperature=0.7, clip_low=0.2, clip_high=0.28, kl_coef=0.1, max_grad_norm=1e9)
+SETTINGS = LearnerSettings(temperature=0.7, kl_coef=0.1, max_grad_norm=1e9)
 REWARDS = [[0.1, 0.9, 0.4, 0.2], [0.0, 0.2, 0.9, 0.3], [0.7, 0.1, 0.6, 0.2]]
 
 
@@ -103,7 +103,9 @@ def test_padding_on_either_side_and_what_it_holds_change_nothing(groups: list[Ro
             completion_mask=torch.cat([policy.completion_mask, torch.zeros(rows, 4, 1, dtype=torch.bool)], dim=1),
         ),
         advantages=batch.advantages,
+        finished=batch.finished,
         old_logprobs=torch.cat([batch.old_logprobs, torch.full((rows, 4, 1), junk)], dim=1),
+        rollout_logprobs=torch.cat([batch.rollout_logprobs, torch.full((rows, 4, 1), junk)], dim=1),
     )
     padded.old_logprobs[~padded.policy.completion_mask] = junk
     assert_same(gradient([batch]), gradient([padded]))

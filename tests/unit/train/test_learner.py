@@ -16,7 +16,7 @@ from elocution.train.learner import Learner, LearnerSettings, UpdateStats
 from elocution.train.replay import read_batches, write_batches
 from elocution.types import Outcome, Rollout, RolloutGroup, Score, Utterance
 
-SETTINGS = LearnerSettings(temperature=1.0, clip_low=0.2, clip_high=0.28, kl_coef=0.05, max_grad_norm=1.0)
+SETTINGS = LearnerSettings(kl_coef=0.05)
 REWARDS = [[0.1, 0.9, 0.4, None], [0.5, 0.5, 0.5, 0.5], [0.0, 0.2, 0.9, 0.3], [0.7, 0.1, 0.6, 0.2]]
 
 

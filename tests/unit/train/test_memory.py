@@ -14,7 +14,9 @@ def batch_of(positions: int) -> LearnerBatch:
     length = positions - 1
     mask = torch.ones(1, length, 1, dtype=torch.bool)
     policy = PolicyBatch(torch.ones(1, 2).long(), torch.ones(1, 2).long(), torch.zeros(1).long(), mask.long(), mask)
-    return LearnerBatch(policy, torch.ones(1), torch.zeros(1, length, 1))
+    return LearnerBatch(
+        policy, torch.ones(1), torch.ones(1, dtype=torch.bool), torch.zeros(1, length, 1), torch.zeros(1, length, 1)
+    )
 
 
 class Limited:

@@ -1,0 +1,44 @@
+"""Importance weights for ids that were drawn by another policy than the one whose log-probs the loss starts from.
+
+Between sampling and learning lie stale weights and engines that compute in another way. The weight of a cell is the
+probability under which the trainer would have drawn it over that under which it was drawn, kept from running away.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from elocution.grpo.masking import check_cells, masked
+
+__all__ = ["Correction", "importance_weights"]
+
+Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+
+def importance_weights(
+    old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor, *, correction: Correction, low: float, high: float
+) -> Tensor:
+    """Weights without gradient, 0 in masked cells. Shapes: [B, T, C] each.
+
+    `old_logprobs` are the trainer's before the step's first update, `rollout_logprobs` the engine's. A token's ratio
+    is exp(old - rollout); a sequence's is that of the sums over its cells, the same for all of them. `truncate` bounds
+    it from above by `high`; `mask` sets it to 0 outside `low` to `high`.
+
+    Raises: ValueError if the shapes disagree or the bounds are not 0 <= low < high.
+    Source: truncated importance sampling, Ionides 2008; its use against engine mismatch: Yao et al. 2025, "Your
+    efficient RL framework secretly brings you off-policy RL training"; the modes of TRL's `vllm_importance_sampling_mode`.
+    """
+    check_cells(mask, old_logprobs, rollout_logprobs)
+    if not 0 <= low < high:
+        raise ValueError(f"importance weights need 0 <= low < high, got {low} and {high}")
+    with torch.no_grad():
+        log_ratio = masked(old_logprobs, mask) - masked(rollout_logprobs, mask)
+        if correction.startswith("sequence"):
+            log_ratio = log_ratio.sum(dim=(1, 2), keepdim=True).expand_as(log_ratio)
+        ratio = log_ratio.exp()
+        if correction.endswith("truncate"):
+            ratio = ratio.clamp_max(high)
+        else:
+            ratio = torch.where((ratio < low) | (ratio > high), torch.zeros_like(ratio), ratio)
+        return torch.where(mask, ratio, torch.zeros_like(ratio))
