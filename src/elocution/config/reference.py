@@ -74,6 +74,8 @@ def _type_name(annotation: Any) -> str:
         return "string"
     if origin is tuple:
         return f"list of {_type_name(get_args(annotation)[0])}"
+    if origin is dict:
+        return f"table of {_type_name(get_args(annotation)[1])}s"
     if origin in (Union, UnionType):
         return " or ".join(_type_name(part) for part in get_args(annotation))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -82,6 +84,8 @@ def _type_name(annotation: Any) -> str:
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + "}"
     plain = list(value) if isinstance(value, tuple) else value
     text = tomli_w.dumps({"value": plain}).removeprefix("value = ")
     return " ".join(text.split()).replace("[ ", "[").replace(", ]", "]")

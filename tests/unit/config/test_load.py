@@ -88,3 +88,27 @@ def test_adapter_settings_without_an_adapter_are_doubted() -> None:
     assert list_doubts(load_config(None, ["model.lora.rank=4", "model.lora.alpha=8"])) == []
     (doubt,) = list_doubts(load_config(None, ["model.lora.alpha=8"]))
     assert "model.lora.rank = 0" in doubt
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["algorithm.advantage='gdpo'"], "gdpo needs weights"),
+        (["algorithm.part_weights.wer=1"], "nothing else takes them"),
+        (["algorithm.aggregation='fixed'"], "needs a length"),
+        (["algorithm.fixed_length=200"], "nothing else takes one"),
+        (["algorithm.dual_clip=1.1"], "must exceed 1"),
+        (["algorithm.correction_low=3"], "must be below"),
+        (["algorithm.loss='ppo'"], "Input should be 'clipped'"),
+    ],
+)
+def test_algorithms_that_do_not_fit_together_are_refused(settings: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        load_config(None, settings)
+
+
+def test_weights_of_a_rewards_parts_survive_the_written_config(tmp_path: Path) -> None:
+    config = load_config(None, ["algorithm.advantage='gdpo'", "algorithm.part_weights={wer = 2, nll = 0.5}"])
+    (tmp_path / "config.toml").write_text(dump_config(config))
+    assert load_config(tmp_path / "config.toml") == config
+    assert config.algorithm.part_weights == {"wer": 2.0, "nll": 0.5}
