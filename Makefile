@@ -53,8 +53,10 @@ fix: $(STAMP)  ## repair lint and formatting
 docs: $(STAMP)  ## write docs/configuration.md and the checksums of the shipped files again
 	$(BIN)/python scripts/write_generated.py
 
-bench: $(STAMP)  ## generation against transformers, time and memory of a step
+bench: $(STAMP)  ## generation against transformers, time of a step, the learner against TRL
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/logprobs.py
+	$(BIN)/python benchmarks/learner.py
 
 tiny: $(TINY_STAMP)  ## make the tiny codec and checkpoint again, in about an hour
 	$(BIN)/elocution tiny build --output build/tiny

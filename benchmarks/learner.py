@@ -122,7 +122,7 @@ class WholeVocabulary:
         hidden = packed_hidden(self.model.model, batch)
         targets = batch.completion_ids[..., 0][mask]
         weight = self.model.get_output_embeddings().weight
-        selected, entropy = selected_logprobs(hidden, weight, targets, temperature=temperature, chunk_size=512)
+        selected, entropy = selected_logprobs(hidden, weight, targets, temperature=temperature)
         zeros = torch.zeros(mask.shape)
         return zeros.masked_scatter(mask, selected)[..., None], zeros.masked_scatter(mask, entropy)[..., None]
 

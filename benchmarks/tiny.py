@@ -1,9 +1,10 @@
 """What the README says of the tiny stack: the codec's loss of intelligibility and its speed, the checkpoint's sampling.
 
-Needs a folder made by `elocution tiny build`, for the source speech: `python benchmarks/tiny.py build/tiny`.
+Needs a folder made by `elocution tiny build`, for the source speech: `python benchmarks/tiny.py build/tiny`. The shipped
+codec and checkpoint are measured, or with `--built` those of the folder.
 """
 
-import sys
+import argparse
 import time
 from pathlib import Path
 
@@ -25,9 +26,13 @@ CLIPS = 256
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--built", action="store_true", help="measure the folder's codec and checkpoint")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    codec = TinyCodec.from_pretrained(resolve_path("builtin:tiny-codec"))
-    corpus = SpeechCorpus.load(Path(sys.argv[1]) / "speech.npz")
+    codec = TinyCodec.from_pretrained(options.folder / "codec" if options.built else resolve_path("builtin:tiny-codec"))
+    corpus = SpeechCorpus.load(options.folder / "speech.npz")
     first = len(corpus.sentences) - 600  # the held-out sentences stand last
     texts = list(corpus.sentences[first : first + CLIPS])
     original = [Audio(corpus.clip(first + index), SAMPLE_RATE) for index in range(CLIPS)]
@@ -36,7 +41,9 @@ def main() -> None:
     resynthesis = codec.decode(codes)
     spent = time.process_time() - started
     print(f"codec decodes {sum(clip.duration_s for clip in original) / spent:.0f}x real time on one core")
-    policy = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))
+    policy = LlasaPolicy.from_pretrained(
+        options.folder / "llasa" if options.built else resolve_path("builtin:tiny-llasa")
+    )
     utterances = [Utterance(str(index), text) for index, text in enumerate(texts)]
     spoken = {"original clips": original, "through the codec": resynthesis}
     for temperature in (0.3, 1.0):

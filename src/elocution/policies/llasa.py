@@ -154,7 +154,7 @@ class LlasaPolicy:
             hidden = packed_hidden(self.llama.model, batch)
         targets = torch.searchsorted(self.legal_ids, batch.completion_ids[..., 0][mask])
         selected, entropy = selected_logprobs(
-            hidden, self._legal_weight(), targets, temperature=temperature, chunk_size=512, entropy_grad=entropy_grad
+            hidden, self._legal_weight(), targets, temperature=temperature, entropy_grad=entropy_grad
         )
         zeros = torch.zeros(mask.shape, dtype=selected.dtype, device=mask.device)
         return zeros.masked_scatter(mask, selected)[..., None], zeros.masked_scatter(mask, entropy)[..., None]

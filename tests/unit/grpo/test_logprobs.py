@@ -183,3 +183,63 @@ def test_wrong_shapes_and_numbers_are_refused() -> None:
     for temperature, chunk_size in ((0.0, 4), (-1.0, 4), (math.nan, 4), (1.0, 0)):
         with pytest.raises(ValueError, match="must be positive"):
             selected_logprobs(hidden, weight, target, temperature=temperature, chunk_size=chunk_size)
+
+
+@pytest.mark.parametrize("entropy_grad", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_own_backward_passes_gradcheck(entropy_grad: bool, temperature: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    hidden = torch.randn(5, 3, dtype=torch.float64, generator=generator, requires_grad=True)
+    weight = torch.randn(7, 3, dtype=torch.float64, generator=generator, requires_grad=True)
+    bias = torch.randn(7, dtype=torch.float64, generator=generator, requires_grad=True)
+    targets = torch.tensor([0, 6, 3, 3, 1])
+
+    def both(*inputs: Tensor) -> Tensor:
+        logprobs, entropy = selected_logprobs(
+            inputs[0],
+            inputs[1],
+            targets,
+            bias=inputs[2],
+            temperature=temperature,
+            chunk_size=2,
+            entropy_grad=entropy_grad,
+        )
+        return logprobs + 0.3 * entropy if entropy_grad else logprobs
+
+    assert torch.autograd.gradcheck(both, (hidden, weight, bias))
+
+
+def test_the_entropys_gradient_is_asked_for() -> None:
+    hidden = torch.randn(4, 3, requires_grad=True)
+    _, detached = selected_logprobs(hidden, torch.randn(6, 3), torch.zeros(4).long(), temperature=1.0)
+    assert not detached.requires_grad
+    _, entropy = selected_logprobs(hidden, torch.randn(6, 3), torch.zeros(4).long(), temperature=1.0, entropy_grad=True)
+    assert entropy.requires_grad
+
+
+def test_only_what_wants_a_gradient_gets_one() -> None:
+    hidden, weight = torch.randn(4, 3, requires_grad=True), torch.randn(6, 3)
+    selected_logprobs(hidden, weight, torch.zeros(4).long(), temperature=1.0)[0].sum().backward()
+    assert hidden.grad is not None
+    assert weight.grad is None
+    again = selected_logprobs(hidden.detach(), weight.requires_grad_(), torch.zeros(4).long(), temperature=1.0)[0]
+    again.sum().backward()
+    assert weight.grad is not None
+    with torch.inference_mode():
+        assert not selected_logprobs(hidden, weight, torch.zeros(4).long(), temperature=1.0)[0].requires_grad
+
+
+def test_non_contiguous_inputs_are_as_good() -> None:
+    hidden, weight = torch.randn(3, 5).T.requires_grad_(), torch.randn(3, 8).T
+    targets = torch.tensor([0, 1, 2, 3, 4])
+    found = selected_logprobs(hidden, weight, targets, temperature=1.0, chunk_size=2)[0]
+    same = selected_logprobs(hidden.contiguous(), weight.contiguous(), targets, temperature=1.0)[0]
+    torch.testing.assert_close(found, same)
+
+
+def test_second_derivatives_are_refused() -> None:
+    hidden = torch.randn(2, 3, requires_grad=True)
+    loss = selected_logprobs(hidden, torch.randn(4, 3), torch.zeros(2).long(), temperature=1.0)[0].square().sum()
+    (first,) = torch.autograd.grad(loss, hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
