@@ -20,13 +20,19 @@ BUILTIN = {
 def resolve_path(value: str) -> Path:
     """The path that a config value means: a shipped file for `builtin:NAME`, else the path itself.
 
-    Raises: ConfigError if no shipped file has that name.
+    Raises: ConfigError if no shipped file has that name, or the value is no path.
     """
     if value in BUILTIN:
         return BUILTIN[value]
     if value.startswith("builtin:"):
         raise ConfigError(f"nothing ships under the name {value!r}; there are {', '.join(BUILTIN)}")
-    return Path(value).expanduser()
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{value!r} is no path: {error} Write it out in full.") from error
+    if "\0" in value:
+        raise ConfigError(f"{value!r} is no path: it holds a NUL character")
+    return path
 
 
 def describe_checksums(folder: Path) -> str:

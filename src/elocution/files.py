@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,29 +10,47 @@ from pathlib import Path
 
 from elocution.errors import StorageError
 
-__all__ = ["reporting_disk_errors", "write_bytes_atomically", "write_text_atomically"]
+__all__ = ["check_replaceable", "reporting_disk_errors", "write_bytes_atomically", "write_text_atomically"]
 
 
 @contextmanager
 def reporting_disk_errors(path: Path) -> Iterator[None]:
-    """Turns a full disk or a missing permission into a StorageError that names `path`."""
+    """Turns an error of the file system into a StorageError that names `path` and says what to do."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(f"no space left on the disk of {path}; free some and try again") from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
-            raise StorageError(f"cannot write {path}: {error.strerror}; choose another place") from error
-        raise
+        raise StorageError(f"cannot write {path}: {error.strerror or error}; choose another place") from error
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuses a `path` that holds something else than a regular file, a link being followed.
+
+    Raises: StorageError if a folder, device or pipe is there, or if the path cannot be looked at.
+    """
+    with reporting_disk_errors(path):
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            return
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
+        raise StorageError(f"cannot write {path}: it is {kind}; name a file")
 
 
 def write_bytes_atomically(path: Path, content: bytes) -> None:
     """Replaces `path` by a file that holds `content`; a reader sees the old file or the new, never a part.
 
-    Raises: StorageError if the disk is full or the place cannot be written.
+    A link stays, and what it points to is replaced. A device is refused: root could put a file in its place.
+
+    Raises: StorageError if the disk is full, the place cannot be written, or `path` is a folder, device or pipe.
     """
+    check_replaceable(path)
     with reporting_disk_errors(path):
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        path = Path(os.path.realpath(path))
+        # A short prefix: the name alone may already be as long as names can be.
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial.")
         try:
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(content)

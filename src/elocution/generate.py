@@ -6,6 +6,7 @@ from elocution.assets import resolve_path
 from elocution.audio import write_wav
 from elocution.codecs import load_codec
 from elocution.errors import DataError, EngineError
+from elocution.files import check_replaceable
 from elocution.policies import load_policy
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
@@ -32,11 +33,12 @@ def speak(
 
     `model` may also be a training checkpoint, which holds its weights in `model/`.
 
-    Raises: DataError if the checkpoint cannot speak the text or the folder of `output` is missing; EngineError if
-    it gave no speech; the loaders' own errors.
+    Raises: DataError if the checkpoint cannot speak the text or the folder of `output` is missing; StorageError if
+    `output` is no place for a file; EngineError if it gave no speech; the loaders' own errors.
     """
     if not output.absolute().parent.is_dir():
         raise DataError(f"cannot write {output}: the folder {output.parent} does not exist")
+    check_replaceable(output)
     utterance = Utterance("sentence", text.strip(), language)
     if not any(character.isalnum() for character in text):
         raise DataError(f"the text {text!r} has nothing to speak")

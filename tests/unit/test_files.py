@@ -1,5 +1,6 @@
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from elocution.files import reporting_disk_errors, write_text_atomically
 
 @pytest.mark.parametrize(
     ("number", "message"),
-    [(errno.ENOSPC, "no space left"), (errno.EROFS, "cannot write"), (errno.EACCES, "cannot write")],
+    [
+        (errno.ENOSPC, "no space left"),
+        *((number, "cannot write") for number in (errno.EROFS, errno.EACCES, errno.EIO, errno.ENAMETOOLONG)),
+    ],
 )
 def test_disk_errors_name_the_path_and_the_remedy(tmp_path: Path, number: int, message: str) -> None:
     with pytest.raises(StorageError, match=rf"{message}.*{tmp_path}"), reporting_disk_errors(tmp_path):
@@ -24,3 +28,28 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
         write_text_atomically(target, "new \ud800")
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to("target")
+    write_text_atomically(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_the_longest_name_that_a_folder_takes_can_be_written(tmp_path: Path) -> None:
+    write_text_atomically(tmp_path / ("n" * 255), "text")
+    with pytest.raises(StorageError, match="cannot write"):
+        write_text_atomically(tmp_path / ("n" * 256), "text")
+
+
+def test_a_folder_and_a_pipe_are_refused_and_stay(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # stands for a device, which only root can make
+    for path, kind in ((tmp_path, "a folder"), (pipe, "a device or pipe")):
+        with pytest.raises(StorageError, match=f"cannot write {path}: it is {kind}"):
+            write_text_atomically(path, "text")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]

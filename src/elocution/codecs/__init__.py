@@ -12,5 +12,5 @@ CODECS = {"tiny": "elocution.codecs.tiny:TinyCodec"}
 
 def load_codec(name: str, path: Path) -> Codec:
     """The codec `name` (a row of the table or `module:Class`) from the folder `path`."""
-    codec: Codec = import_part("codec", name, CODECS).from_pretrained(path)
+    codec: Codec = import_part("codec", name, CODECS, methods=["from_pretrained", "decode"]).from_pretrained(path)
     return codec

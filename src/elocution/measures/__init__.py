@@ -9,6 +9,7 @@ __all__ = [
     "Likelihood",
     "PhonemeScorer",
     "Transcriber",
+    "check_recognisers",
     "load_phoneme_scorer",
     "load_transcriber",
 ]
@@ -18,6 +19,17 @@ TRANSCRIBERS = {
     "pocketsphinx-open": "elocution.measures.pocketsphinx:OpenTranscriber",
 }
 PHONEME_SCORERS = {"hama": "elocution.measures.hama:HamaScorer"}
+
+
+def check_recognisers(*, transcriber: str | None = None, phoneme_scorer: str | None = None) -> None:
+    """Imports the classes without building them, so that a wrong name is found before any work.
+
+    Raises: ConfigError if there is no such class.
+    """
+    if transcriber is not None:
+        import_part("recogniser", transcriber, TRANSCRIBERS, methods=["transcribe"])
+    if phoneme_scorer is not None:
+        import_part("phoneme scorer", phoneme_scorer, PHONEME_SCORERS, methods=["score"])
 
 
 def load_transcriber(name: str) -> Transcriber:

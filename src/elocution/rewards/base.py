@@ -1,12 +1,14 @@
 """What a reward must do: rollouts in, one score each out."""
 
+import traceback
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from elocution.errors import ElocutionError, RewardError
 from elocution.types import Rollout, Score
 
-__all__ = ["FLOOR", "Reward"]
+__all__ = ["FLOOR", "Reward", "describe_failure", "score_all"]
 
 FLOOR = 0.0
 """Value of a completion that cannot be listened to through the policy's own fault."""
@@ -26,3 +28,29 @@ class Reward(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def score_all(reward: Reward, rollouts: Sequence[Rollout]) -> list[Score]:
+    """The scores of `rollouts`, from a reward that is not trusted to keep its word.
+
+    Raises: RewardError if the reward fails, or does not give one `Score` for each rollout.
+    """
+    name = f"{type(reward).__module__}:{type(reward).__qualname__}"
+    try:
+        scores = list(reward(rollouts))
+    except ElocutionError:
+        raise
+    except Exception as error:  # the user's class may fail in any way
+        raise RewardError(f"the reward {name} failed: {describe_failure(error)}") from error
+    if len(scores) != len(rollouts):
+        raise RewardError(f"the reward {name} gave {len(scores)} scores for {len(rollouts)} completions")
+    wrong = next((score for score in scores if not isinstance(score, Score)), None)
+    if wrong is not None:
+        raise RewardError(f"the reward {name} gave {wrong!r:.80}, expected elocution.types.Score")
+    return scores
+
+
+def describe_failure(error: Exception) -> str:
+    """Kind, message and place of an error in code that is not ours."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"

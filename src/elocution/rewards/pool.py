@@ -19,7 +19,7 @@ from typing import Any, Generic, Self, TypeVar
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from elocution.errors import RewardUnavailable
-from elocution.measures import load_transcriber
+from elocution.measures import check_recognisers, load_transcriber
 from elocution.types import Audio
 
 __all__ = ["ScoringPool", "transcriber_factory"]
@@ -181,7 +181,11 @@ def _outcome(future: ProcessFuture[Any], timeout_s: float) -> Any:
 
 
 def transcriber_factory(name: str) -> Callable[[], Callable[[Audio], str]]:
-    """A picklable factory of the recogniser `name`'s `transcribe`."""
+    """A picklable factory of the recogniser `name`'s `transcribe`.
+
+    Raises: ConfigError if there is no such recogniser.
+    """
+    check_recognisers(transcriber=name)
     return partial(_transcribe, name)
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from elocution.config.tree import RewardConfig
-from elocution.measures import PhonemeScorer, Transcriber, load_phoneme_scorer, load_transcriber
+from elocution.measures import PhonemeScorer, Transcriber, check_recognisers, load_phoneme_scorer, load_transcriber
 from elocution.measures.wer import word_error_rate
 from elocution.rewards.base import FLOOR
 from elocution.rewards.pool import ScoringPool
@@ -61,6 +61,7 @@ class WerNllReward:
     """
 
     def __init__(self, config: RewardConfig, pool: ScoringPool[tuple[Audio, str], Heard] | None = None) -> None:
+        check_recognisers(transcriber=config.asr, phoneme_scorer=config.nll)
         self._config = config
         self._pool = pool or ScoringPool(
             partial(_build_listener, config.asr, config.nll), workers=config.workers, timeout_s=config.timeout_s

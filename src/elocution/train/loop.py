@@ -21,7 +21,7 @@ from elocution.data.sampler import PromptSampler
 from elocution.errors import CheckpointError, NonFiniteError, RewardUnavailable
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
-from elocution.rewards import Reward, load_reward
+from elocution.rewards import Reward, load_reward, score_all
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import SpeakTimes, SpokenGroup
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
@@ -73,10 +73,6 @@ def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: 
         run = stack.enter_context(RunDirectory(run_path, resume=resume))
         checkpoint = _checkpoint_to_resume(run, config) if resume else None
         parts = build_parts(config, checkpoint.model_path if checkpoint else None)
-        if checkpoint:
-            load_optimizer(checkpoint, parts.optimizer)
-        else:
-            _open_run(run, config, parts)
         reward = stack.enter_context(load_reward(config.reward))
         judge = stack.enter_context(
             ScoringPool(
@@ -85,6 +81,10 @@ def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: 
                 timeout_s=config.reward.timeout_s,
             )
         )
+        if checkpoint:
+            load_optimizer(checkpoint, parts.optimizer)
+        else:
+            _open_run(run, config, parts)
         stop = stack.enter_context(StopRequest())
         return _Run(config, run, parts, reward, judge, stop, report).execute(checkpoint)
 
@@ -236,9 +236,9 @@ class _Run:
     def listen(self, spoken: Sequence[SpokenGroup]) -> list[RolloutGroup]:
         """Scores every rollout in one call.
 
-        Raises: RewardUnavailable if more than `reward.max_unscored_share` could not be scored.
+        Raises: RewardError if the reward breaks its contract; RewardUnavailable if more than `reward.max_unscored_share` could not be scored.
         """
-        scores = self.reward([rollout for group in spoken for rollout in group.rollouts])
+        scores = score_all(self.reward, [rollout for group in spoken for rollout in group.rollouts])
         failed = [score.error for score in scores if score.error is not None]
         if len(failed) > self.config.reward.max_unscored_share * len(scores):
             raise RewardUnavailable(
