@@ -138,7 +138,7 @@ class AlgorithmConfig(StrictConfig):
     part_weights: dict[str, float] = {}
     """With `gdpo`: weights of the reward's parts, each normalised by itself; `wer` and `nll` for the reward `wer_nll`."""
     std_floor: float = Field(default=0.01, gt=0)
-    """Smallest standard deviation by which a group's advantages are divided, reward units."""
+    """Smallest standard deviation by which advantages are divided, reward units."""
     loss: Literal["clipped", "gspo", "cispo", "sapo", "weighted_ce"] = "clipped"
     """The objective of a cell; formulas and sources are in docs/algorithms.md."""
     clip_low: float = Field(default=0.2, gt=0, le=1)

@@ -22,7 +22,7 @@ __all__ = [
     "rloo_advantages",
 ]
 
-_NO_SPREAD = 1e-6  # reward units; a group whose rewards differ by no more carries no signal
+_NO_SPREAD = 1e-6  # reward units (deviations in GDPO's sum); a group that differs by no more carries no signal
 _LARGEST = 1e15  # reward units; the squares of larger ones leave the range of float32
 
 
@@ -150,7 +150,7 @@ def _compare(rewards: Tensor, scored: Tensor, std_floor: float) -> _Siblings:
     std = (centred.square().sum(dim=1, keepdim=True) / (count - 1).clamp_min(1)).sqrt()
     highest = rewards.masked_fill(~scored, -torch.inf).amax(dim=1, keepdim=True)
     lowest = rewards.masked_fill(~scored, torch.inf).amin(dim=1, keepdim=True)
-    has_signal = (count >= 2) & (highest - lowest > _NO_SPREAD)
+    has_signal = highest - lowest > _NO_SPREAD  # 0 with one score, -inf with none
     return _Siblings(torch.where(has_signal, centred, zeros), count, std, has_signal)
 
 
