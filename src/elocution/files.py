@@ -1,16 +1,24 @@
 """Files that are whole or absent, and disk errors that say what to do."""
 
 import errno
+import json
 import os
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from elocution.errors import StorageError
 
-__all__ = ["check_replaceable", "reporting_disk_errors", "write_bytes_atomically", "write_text_atomically"]
+__all__ = [
+    "check_replaceable",
+    "read_json_lines",
+    "reporting_disk_errors",
+    "write_bytes_atomically",
+    "write_text_atomically",
+]
 
 
 @contextmanager
@@ -61,6 +69,27 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
+
+
+def read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The rows of a JSONL file, none if it is not there, and how many lines hold no row, as one cut short by a crash.
+
+    Lines end with a newline alone: texts may hold what else ends a line in Unicode.
+    """
+    rows: list[dict[str, Any]] = []
+    broken = 0
+    for line in path.read_bytes().split(b"\n") if path.is_file() else []:
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            broken += 1
+    return rows, broken
 
 
 def write_text_atomically(path: Path, text: str) -> None:

@@ -89,6 +89,8 @@ class Score:
             raise ValueError(f"a score has either a value or an error, got {self.value} and {self.error!r}")
         if self.value is not None and not np.isfinite([self.value, *self.parts.values()]).all():
             raise ValueError(f"a score must be finite, got {self.value} of {dict(self.parts)}")
+        if not np.isfinite([*self.raw.values()]).all():
+            raise ValueError(f"measures must be finite or left out, got {dict(self.raw)}")
 
 
 @dataclass(frozen=True, slots=True)

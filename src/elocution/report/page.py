@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import soundfile
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 
+from elocution.errors import RunDirectoryError
 from elocution.files import write_text_atomically
 from elocution.report.charts import draw_charts
 from elocution.report.run_reader import Row, RunRecord, read_run
@@ -18,9 +19,21 @@ __all__ = ["write_report"]
 def write_report(run_path: Path) -> Path:
     """Writes `report.html` into the run directory and returns its path.
 
-    Raises: RunDirectoryError if `run_path` is no run directory; StorageError if it cannot be written.
+    Raises: RunDirectoryError if `run_path` is no run directory, or its records are of another kind; StorageError if it cannot be written.
     """
     run = read_run(run_path)
+    try:
+        page = _render(run)
+    except (LookupError, TypeError, ValueError, AttributeError, UndefinedError) as error:
+        raise RunDirectoryError(
+            f"the records in {run_path} are not those of an elocution run: {type(error).__name__}: {error}"
+        ) from error
+    target = run_path / "report.html"
+    write_text_atomically(target, page)
+    return target
+
+
+def _render(run: RunRecord) -> str:
     templates = Environment(
         loader=PackageLoader("elocution.report", "templates"),
         autoescape=True,
@@ -30,7 +43,7 @@ def write_report(run_path: Path) -> Path:
     )
     templates.filters |= {"percent": _percent, "number": _number}
     before, after = run.evaluation("before"), run.evaluation("after")
-    page = templates.get_template("report.html").render(
+    return templates.get_template("report.html").render(
         run=run,
         name=run.path.resolve().name,
         verdict=_verdict(before, after),
@@ -42,9 +55,6 @@ def write_report(run_path: Path) -> Path:
         steps=_steps(run),
         mean_times=_mean_times(run),
     )
-    target = run_path / "report.html"
-    write_text_atomically(target, page)
-    return target
 
 
 def _percent(value: float | None) -> str:
@@ -97,10 +107,13 @@ def _mean_times(run: RunRecord) -> list[tuple[str, float]]:
 
 
 def _embed(run: Path, audio: str | None) -> str | None:
-    """The clip as a data URI, losslessly compressed; None where there is no sound."""
-    if audio is None or not (run / audio).is_file():
+    """The clip as a data URI, losslessly compressed; None where there is no sound that can be read."""
+    if audio is None:
         return None
-    samples, sample_rate = soundfile.read(run / audio, dtype="int16")
+    try:
+        samples, sample_rate = soundfile.read(run / audio, dtype="int16")
+    except soundfile.SoundFileError:  # missing or damaged
+        return None
     buffer = io.BytesIO()
     soundfile.write(buffer, samples, sample_rate, format="FLAC", subtype="PCM_16")
     return "data:audio/flac;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

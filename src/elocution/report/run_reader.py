@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from elocution.errors import RunDirectoryError
+from elocution.files import read_json_lines
 
 __all__ = ["RunRecord", "read_run"]
 
@@ -43,29 +44,24 @@ def read_run(path: Path) -> RunRecord:
     if not config.is_file():
         found = "no such folder" if not path.is_dir() else f"it has no {config.name}"
         raise RunDirectoryError(f"{path} is not a run directory: {found}; `elocution train` makes one")
-    environment_path = path / "environment.json"
-    environment = json.loads(environment_path.read_text(encoding="utf-8")) if environment_path.is_file() else {}
     metrics, rollouts, evaluations = (
-        _read_rows(path / name) for name in ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
+        read_json_lines(path / name) for name in ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
     )
     return RunRecord(
         path=path,
-        config=config.read_text(encoding="utf-8"),
-        environment=environment,
-        metrics=metrics[0],
-        rollouts=rollouts[0],
-        evaluations=evaluations[0],
+        config=config.read_text(encoding="utf-8", errors="replace"),
+        environment=_read_environment(path / "environment.json"),
+        metrics=tuple(metrics[0]),
+        rollouts=tuple(rollouts[0]),
+        evaluations=tuple(evaluations[0]),
         broken_lines=metrics[1] + rollouts[1] + evaluations[1],
     )
 
 
-def _read_rows(path: Path) -> tuple[tuple[Row, ...], int]:
-    rows: list[Row] = []
-    broken = 0
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                broken += 1
-    return tuple(rows), broken
+def _read_environment(path: Path) -> Row:
+    """Empty if the file is missing or damaged: the page can do without."""
+    try:
+        environment = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return environment if isinstance(environment, dict) else {}

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from elocution.errors import RunDirectoryError
-from elocution.files import reporting_disk_errors, write_text_atomically
+from elocution.files import read_json_lines, reporting_disk_errors, write_text_atomically
 
 __all__ = ["RunDirectory"]
 
@@ -68,26 +68,25 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     def append_json(self, name: str, row: dict[str, Any]) -> None:
-        """Adds one line to the JSONL file `name`. NaN is refused: what was not measured is null."""
+        """Adds one line to the JSONL file `name`. NaN is refused: what was not measured is null.
+
+        Numbers of other libraries are written as numbers.
+        """
+        line = _json_line(row)
         with reporting_disk_errors(self.path / name), (self.path / name).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+            stream.write(line)
 
     def read_rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of the JSONL file `name`, none if it is not there yet."""
-        path = self.path / name
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+        """The rows of the JSONL file `name`, none if it is not there yet; a line cut short is left out."""
+        return read_json_lines(self.path / name)[0]
 
     def keep_rows(self, name: str, is_kept: Callable[[dict[str, Any]], bool]) -> None:
         """Rewrites the JSONL file `name` with the rows that `is_kept` accepts; a line cut short is dropped."""
         path = self.path / name
-        if not path.is_file():
-            return
-        kept = []
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if is_kept(row):
-                kept.append(line + "\n")
-        write_text_atomically(path, "".join(kept))
+        if path.is_file():
+            kept = [_json_line(row) for row in read_json_lines(path)[0] if is_kept(row)]
+            write_text_atomically(path, "".join(kept))
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False, default=float) + "\n"

@@ -74,3 +74,22 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path)
     with pytest.raises(RunDirectoryError, match="no such folder"):
         write_report(tmp_path / "absent")
+
+
+def test_damaged_files_cost_what_they_hold_and_not_the_page(run: Path) -> None:
+    (run / "environment.json").write_text('{"started_')
+    (run / "config.toml").write_bytes(b"# caf\xe9\n")
+    (run / "audio" / "rollouts" / "step_0001_best.wav").write_bytes(b"RIFF")
+    with (run / "metrics.jsonl").open("ab") as stream:
+        stream.write(b"\xff\n5\n")
+    page = write_report(run).read_text()
+    assert "no audio: the file is missing" in page
+    assert "2 lines in the records were cut short" in page
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl"])
+def test_records_of_another_program_are_refused(run: Path, name: str) -> None:
+    (run / name).write_text('{"name": "before", "epoch": 1, "reward/mean": 0.5}\n')
+    with pytest.raises(RunDirectoryError, match="not those of an elocution run: KeyError"):
+        write_report(run)
+    assert not (run / "report.html").exists()

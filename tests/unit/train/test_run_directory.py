@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elocution.errors import RunDirectoryError
@@ -61,6 +62,32 @@ def test_rows_past_a_step_and_lines_cut_short_are_dropped(tmp_path: Path) -> Non
         lines = (run.path / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == [1, 2]
         run.keep_rows("absent.jsonl", lambda row: True)
+
+
+def test_a_text_with_any_end_of_line_stays_one_row(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", resume=False) as run:
+        rows = [{"step": 1, "text": f"one{end}nine"} for end in "\u2028\u2029\x85\x0b\x0c\r\n"]
+        for row in rows:
+            run.append_json("rollouts.jsonl", row)
+        assert run.read_rows("rollouts.jsonl") == rows
+        run.keep_rows("rollouts.jsonl", lambda row: True)
+        assert run.read_rows("rollouts.jsonl") == rows
+
+
+def test_a_line_cut_within_a_letter_is_dropped_like_any_other(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", resume=False) as run:
+        run.append_json("rollouts.jsonl", {"step": 1, "text": "é"})
+        path = run.path / "rollouts.jsonl"
+        path.write_bytes(path.read_bytes() + '{"step": 2, "text": "é'.encode()[:-1] + b"\n5\n\0\0\n")
+        assert run.read_rows("rollouts.jsonl") == [{"step": 1, "text": "é"}]
+        run.keep_rows("rollouts.jsonl", lambda row: row["step"] <= 2)
+        assert run.read_rows("rollouts.jsonl") == [{"step": 1, "text": "é"}]
+
+
+def test_numbers_of_other_libraries_are_written_as_numbers(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", resume=False) as run:
+        run.append_json("metrics.jsonl", {"step": 1, "reward": np.float32(0.5)})
+        assert run.read_rows("metrics.jsonl") == [{"step": 1, "reward": 0.5}]
 
 
 def test_nan_is_not_written_as_a_measurement(tmp_path: Path) -> None:
