@@ -1,6 +1,10 @@
 """Real speech for the tests: a few short clips, each in a file that is named after its words."""
 
+import os
 from pathlib import Path
+
+# On a machine that does other things too, threads that wait for each other take ten times as long as one alone.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
