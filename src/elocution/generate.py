@@ -10,6 +10,7 @@ from elocution.files import check_replaceable
 from elocution.policies import load_policy
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
+from elocution.train.checkpoint import verify_checkpoint
 from elocution.types import Audio, Outcome, Utterance
 
 __all__ = ["speak"]
@@ -31,7 +32,7 @@ def speak(
 ) -> Audio:
     """Speaks `text` into the WAV file `output` and returns the audio.
 
-    `model` may also be a training checkpoint, which holds its weights in `model/`.
+    `model` may also be a training checkpoint, which is verified first.
 
     Raises: DataError if the checkpoint cannot speak the text or the folder of `output` is missing; StorageError if
     `output` is no place for a file; EngineError if it gave no speech; the loaders' own errors.
@@ -43,7 +44,9 @@ def speak(
     if not any(character.isalnum() for character in text):
         raise DataError(f"the text {text!r} has nothing to speak")
     path = resolve_path(model)
-    policy = load_policy(family, path / "model" if (path / "model").is_dir() else path)
+    if (path / "state.json").is_file():
+        path = verify_checkpoint(path).model_path
+    policy = load_policy(family, path)
     if reason := policy.check_text(utterance):
         raise DataError(f"cannot speak {text!r}: {reason}")
     engine = TorchEngine(policy, temperature=temperature, batch_size=1)

@@ -186,6 +186,27 @@ def test_a_damaged_checkpoint_stops_the_resume_with_its_name(whole: Path, tmp_pa
     assert failed.returncode == 1
     assert "step_6 is damaged: model/model.safetensors" in failed.stderr
     assert "Traceback" not in failed.stderr
+    # A flipped bit would still load and speak, so speaking verifies too.
+    output = tmp_path / "said.wav"
+    failed = elocution("generate", "--model", str(run / "best"), "--text", "nine", "--output", str(output))
+    assert failed.returncode == 1
+    assert "is damaged: model/model.safetensors" in failed.stderr
+    assert not output.exists()
+
+
+def test_resuming_with_another_config_or_without_checkpoints_is_refused_and_loses_nothing(
+    whole: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "lost"
+    shutil.copytree(whole, run, symlinks=True)
+    failed = elocution("train", "--output-dir", str(run), "--resume", "--set", "train.steps=7", "--set", "seed=1")
+    assert failed.returncode == 1
+    assert f"the config differs from {run / 'config.toml'} in seed, train.steps; " in failed.stderr
+    shutil.rmtree(run / "checkpoints")
+    failed = elocution("train", "--output-dir", str(run), "--resume")
+    assert failed.returncode == 1
+    assert "has records of 6 steps, but no checkpoint" in failed.stderr
+    assert rows(run / "metrics.jsonl") == rows(whole / "metrics.jsonl")
 
 
 def test_a_read_only_place_is_one_message(tmp_path: Path) -> None:

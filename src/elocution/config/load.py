@@ -14,7 +14,7 @@ from elocution.config.reference import describe_range
 from elocution.config.tree import RunConfig
 from elocution.errors import ConfigError
 
-__all__ = ["DEFAULT_NAME", "dump_config", "load_config"]
+__all__ = ["DEFAULT_NAME", "different_keys", "dump_config", "load_config"]
 
 DEFAULT_NAME = "configs/llasa/tiny.toml (embedded)"
 
@@ -41,6 +41,21 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
 def dump_config(config: RunConfig) -> str:
     """TOML text with every key, defaults included."""
     return tomli_w.dumps(config.model_dump(mode="json"))
+
+
+def different_keys(one: RunConfig, other: RunConfig) -> list[str]:
+    """Full names of the keys that have another value in `other`, in the order of the tree."""
+    return _different(one.model_dump(), other.model_dump(), "")
+
+
+def _different(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str) -> list[str]:
+    names: list[str] = []
+    for key, value in one.items():
+        if isinstance(value, Mapping):
+            names += _different(value, other[key], f"{prefix}{key}.")
+        elif value != other[key]:
+            names.append(prefix + key)
+    return names
 
 
 def _read(path: Path | None) -> str:

@@ -147,4 +147,5 @@ def point_best_at(run: Path, checkpoint: Checkpoint) -> None:
 def _steps(folder: Path) -> list[int]:
     if not folder.is_dir():
         return []
-    return sorted(int(path.name.removeprefix("step_")) for path in folder.glob("step_*") if path.is_dir())
+    names = (path.name.removeprefix("step_") for path in folder.glob("step_*") if path.is_dir())
+    return sorted(int(name) for name in names if name.isdecimal())

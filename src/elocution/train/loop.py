@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from elocution.config.load import dump_config
+from elocution.config.load import different_keys, dump_config, load_config
 from elocution.config.tree import RunConfig
 from elocution.data.sampler import PromptSampler
 from elocution.errors import CheckpointError, NonFiniteError, RewardUnavailable
@@ -99,11 +99,20 @@ def _open_run(run: RunDirectory, config: RunConfig, parts: Parts) -> None:
 def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | None:
     """The newest checkpoint, after dropping what the run recorded past it.
 
-    Raises: CheckpointError if the run was made with another config.
+    Raises: CheckpointError if the run was made with another config, or its checkpoints are gone.
     """
-    if run.config_path.read_text(encoding="utf-8") != dump_config(config):
-        raise CheckpointError(f"the config differs from {run.config_path}; resume with that file, or start another run")
+    different = different_keys(load_config(run.config_path), config)
+    if different:
+        raise CheckpointError(
+            f"the config differs from {run.config_path} in {', '.join(different)}; "
+            "resume without a config and without --set, or start another run"
+        )
     checkpoint = latest_checkpoint(run.checkpoints_path)
+    if checkpoint is None and (steps := run.read_rows("metrics.jsonl")):
+        raise CheckpointError(
+            f"{run.path} has records of {len(steps)} steps, but no checkpoint in {run.checkpoints_path.name}; "
+            "put that folder back, or start another run"
+        )
     step = checkpoint.step if checkpoint else -1
     for name in ("metrics.jsonl", "rollouts.jsonl"):
         run.keep_rows(name, lambda row: row["step"] <= step)

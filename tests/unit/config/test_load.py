@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from elocution.config.arithmetic import describe_batch, list_doubts
-from elocution.config.load import dump_config, load_config
+from elocution.config.load import different_keys, dump_config, load_config
 from elocution.config.tree import RunConfig
 from elocution.errors import ConfigError
 
@@ -23,6 +23,13 @@ def test_the_embedded_default_is_the_tree_of_defaults_plus_its_own_rates() -> No
 def test_dump_and_load_return_the_same_config(tmp_path: Path) -> None:
     config = load_config(None, ["train.steps=7", "reward.alpha_wer=2.5", "data.on_bad_row=skip"])
     assert load_config(write(tmp_path / "c.toml", dump_config(config))) == config
+
+
+def test_different_keys_have_full_names() -> None:
+    one = load_config(None)
+    other = load_config(None, ["seed=3", "model.lora.rank=4", "train.rules=[]"])
+    assert different_keys(one, one) == []
+    assert different_keys(one, other) == ["seed", "model.lora.rank", "train.rules"]
 
 
 def test_overrides_are_parsed_as_toml_and_bare_words_as_strings() -> None:

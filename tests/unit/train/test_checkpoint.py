@@ -58,6 +58,15 @@ def test_only_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "best").resolve() == (folder / "step_1").resolve()
 
 
+def test_a_folder_of_another_name_is_no_checkpoint(tmp_path: Path) -> None:
+    save(tmp_path / "checkpoints", 1)
+    for name in ("step_two", "step_2.old", "step_"):
+        (tmp_path / "checkpoints" / name).mkdir()
+    found = latest_checkpoint(tmp_path / "checkpoints")
+    assert found is not None
+    assert found.step == 1
+
+
 @pytest.mark.parametrize("name", ["model/model.safetensors", "optimizer.pt", "state.json"])
 @pytest.mark.parametrize("damage", ["truncate", "remove"])
 def test_a_damaged_checkpoint_is_named_and_never_used(tmp_path: Path, name: str, damage: str) -> None:
