@@ -4,7 +4,7 @@ Between sampling and learning lie stale weights and engines that compute in anot
 probability under which the trainer would have drawn it over that under which it was drawn, kept from running away.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -25,11 +25,13 @@ def importance_weights(
     is exp(old - rollout); a sequence's is that of the sums over its cells, the same for all of them. `truncate` bounds
     it from above by `high`; `mask` sets it to 0 outside `low` to `high`.
 
-    Raises: ValueError if the shapes disagree or the bounds are not 0 <= low < high.
+    Raises: ValueError if the shapes disagree, `correction` is unknown or the bounds are not 0 <= low < high.
     Source: truncated importance sampling, Ionides 2008; its use against engine mismatch: Yao et al. 2025, "Your
     efficient RL framework secretly brings you off-policy RL training"; the modes of TRL's `vllm_importance_sampling_mode`.
     """
     check_cells(mask, old_logprobs, rollout_logprobs)
+    if correction not in get_args(Correction):
+        raise ValueError(f"correction must be one of {get_args(Correction)}, got {correction!r}")
     if not 0 <= low < high:
         raise ValueError(f"importance weights need 0 <= low < high, got {low} and {high}")
     with torch.no_grad():

@@ -4,6 +4,7 @@ A step's loss is the sum of weight times per-cell loss over all its micro-batche
 changes no gradient: whatever is averaged, is averaged over the whole step.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -18,8 +19,8 @@ Aggregation = Literal["token", "sequence", "fixed"]
 
 @dataclass(frozen=True)
 class StepTotals:
-    """Counts over a whole optimiser step, all its micro-batches and ranks. `tokens` are unmasked cells by channel, the
-    stop cells counted apart too: there is one in each of `finished` completions.
+    """Counts over a whole optimiser step, all its micro-batches and ranks. `sequences` are completions with an unmasked
+    cell; `finished` those of them that have a stop cell; `tokens` are unmasked cells by channel, stop cells among them.
     """
 
     sequences: int
@@ -29,11 +30,11 @@ class StepTotals:
     @classmethod
     def of(cls, masks: Iterable[Tensor], finished: Iterable[Tensor]) -> "StepTotals":
         """Sums over micro-batches. Shapes: masks [B, T, C] bool, `finished` [B] bool, of each micro-batch."""
-        masks = list(masks)
+        masks, finished = list(masks), list(finished)
         tokens = torch.stack([mask.sum(dim=(0, 1)) for mask in masks]).sum(dim=0)
         return cls(
             sequences=sum(int(mask.any(dim=2).any(dim=1).sum()) for mask in masks),
-            finished=sum(int(rows.sum()) for rows in finished),
+            finished=sum(int(_stop_cells(mask, rows).sum()) for mask, rows in zip(masks, finished, strict=True)),
             tokens=tuple(tokens.tolist()),
         )
 
@@ -63,10 +64,8 @@ def cell_weights(
     channels = mask.shape[2]
     if finished.shape != mask.shape[:1] or len(totals.tokens) != channels:
         raise ValueError(f"mask {tuple(mask.shape)}, finished {tuple(finished.shape)} and {totals} do not fit")
-    if channel_weights is not None and (
-        len(channel_weights) != channels or min(channel_weights) < 0 or sum(channel_weights) <= 0
-    ):
-        raise ValueError(f"expected {channels} channel weights of at least 0, got {list(channel_weights)}")
+    if channel_weights is not None:
+        _check_channel_weights(channel_weights, channels)
     stops = _stop_cells(mask, finished) if whole_stops else torch.zeros_like(mask)
     plain = mask & ~stops
     weights = _plain_weights(plain, totals, whole_stops, aggregation, channel_weights, fixed_length)
@@ -98,11 +97,12 @@ def _plain_weights(
         total = cells.new_tensor(tokens)
     if aggregation == "token":
         return cells * shares / total.clamp_min(1)
+    sequences = max(totals.sequences, 1)
     if aggregation == "sequence":
-        return cells * shares / own.clamp_min(1) / totals.sequences
+        return cells * shares / own.clamp_min(1) / sequences
     if fixed_length is None or fixed_length < 1:
         raise ValueError(f"aggregation 'fixed' needs a fixed_length of at least 1, got {fixed_length}")
-    return cells * shares / (totals.sequences * fixed_length)
+    return cells * shares / (sequences * fixed_length)
 
 
 def _stop_cells(mask: Tensor, finished: Tensor) -> Tensor:
@@ -117,12 +117,20 @@ def _stop_cells(mask: Tensor, finished: Tensor) -> Tensor:
 def parse_channel_weights(text: str, num_channels: int) -> tuple[float, ...]:
     """ "1,32" -> channel 0 weighs 1 and the others share 32 evenly; or one number for each channel.
 
-    Raises: ValueError if there are neither two numbers nor `num_channels`, or one is no number.
+    Raises: ValueError if there are neither two numbers nor `num_channels`, one is negative or not finite, or all are 0.
     Source: MOSS-TTS `--channelwise-loss-weight`.
     """
-    numbers = [float(part) for part in text.split(",")]
-    if len(numbers) == num_channels:
-        return tuple(numbers)
-    if len(numbers) != 2 or num_channels < 2:
+    numbers = tuple(float(part) for part in text.split(","))
+    if len(numbers) == 2 and num_channels > 2:
+        numbers = (numbers[0], *[numbers[1] / (num_channels - 1)] * (num_channels - 1))
+    elif len(numbers) != num_channels:
         raise ValueError(f"expected 2 or {num_channels} channel weights, got {text!r}")
-    return (numbers[0], *[numbers[1] / (num_channels - 1)] * (num_channels - 1))
+    _check_channel_weights(numbers, num_channels)
+    return numbers
+
+
+def _check_channel_weights(weights: Sequence[float], channels: int) -> None:
+    # NaN and infinity would make every loss of the run NaN.
+    usable = all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0
+    if len(weights) != channels or not usable:
+        raise ValueError(f"expected {channels} channel weights, finite, at least 0, not all 0, got {list(weights)}")

@@ -15,6 +15,7 @@ from elocution.types import FinishReason, Rollout, RolloutGroup, Score
 __all__ = [
     "AdvantageBatch",
     "LearnerBatch",
+    "TrainingGroup",
     "advantages_of",
     "learner_batch",
     "micro_batches",

@@ -33,6 +33,11 @@ def test_equal_policies_need_no_correction() -> None:
         assert torch.equal(weights, MASK.double())
 
 
+def test_an_unknown_correction_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be one of"):
+        importance_weights(RATIOS, RATIOS, MASK, correction="token_cap", low=0.5, high=2.0)  # type: ignore[arg-type]
+
+
 def test_bounds_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(ValueError, match="need 0 <= low < high"):
         importance_weights(RATIOS, RATIOS, MASK, correction="token_mask", low=2.0, high=1.0)

@@ -139,6 +139,14 @@ def test_gspos_gradient_is_that_of_the_sequence_ratio() -> None:
     torch.testing.assert_close((loss.sum(dim=(1, 2)) / count).sum(), -objective.sum())
 
 
+def test_gspos_ratio_is_one_for_all_channels() -> None:
+    # Ratios 2 and 8, one in each channel, and a masked cell: their geometric mean is 4, in both cells.
+    logprobs = torch.tensor([[[math.log(2), math.log(8)], [math.nan, 9.0]]], dtype=torch.float64)
+    mask = torch.tensor([[[True, True], [False, False]]])
+    cells = gspo_loss(logprobs, torch.zeros_like(logprobs), torch.tensor([-1.0]), mask, LossSettings())
+    assert cells.loss.flatten().tolist() == pytest.approx([4.0, 4.0, 0.0, 0.0])
+
+
 def test_settings_without_dual_clip_leave_bad_completions_free() -> None:
     mask = torch.ones(1, 1, 1, dtype=torch.bool)
     cells = clipped_loss(torch.full((1, 1, 1), 5.0), torch.zeros(1, 1, 1), torch.tensor([-1.0]), mask, LossSettings())

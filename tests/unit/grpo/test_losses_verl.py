@@ -1,4 +1,4 @@
-"""Losses and gradients against veRL's, which `scripts/write_verl_loss_oracle.py` wrote down."""
+"""Losses, gradients and importance weights against veRL's, which `scripts/write_verl_loss_oracle.py` wrote down."""
 
 import json
 from dataclasses import replace
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from elocution.grpo.correction import importance_weights
 from elocution.grpo.kl import KL_ESTIMATES
 from elocution.grpo.losses import LOSSES, LossSettings
 from elocution.grpo.weights import Aggregation, StepTotals, cell_weights
@@ -50,7 +51,31 @@ def test_loss_and_gradient_are_verls(case: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
-def test_kl_estimates_are_verls(kind: str) -> None:
-    cells = KL_ESTIMATES[kind](STEP["logprobs"][..., None], STEP["reference"][..., None], MASK)
-    assert cells.sum().item() / int(MASK.sum()) == pytest.approx(ORACLE["kl"][kind], abs=1e-9)
+@pytest.mark.parametrize("case", ORACLE["kl"], ids=lambda case: case["kind"])
+def test_kl_estimates_and_their_gradients_are_verls(case: dict[str, Any]) -> None:
+    logprobs = STEP["logprobs"][..., None].clone().requires_grad_()
+    # "k3+" reports k3 and learns from k2.
+    value = KL_ESTIMATES[case["kind"].rstrip("+")](logprobs, STEP["reference"][..., None], MASK).sum() / MASK.sum()
+    learned = KL_ESTIMATES["k2" if case["kind"] == "k3+" else case["kind"]](
+        logprobs, STEP["reference"][..., None], MASK
+    )
+    (learned.sum() / MASK.sum()).backward()
+    assert value.item() == pytest.approx(case["loss"], abs=1e-9)
+    assert logprobs.grad is not None
+    torch.testing.assert_close(
+        logprobs.grad[..., 0], torch.tensor(case["gradient"], dtype=torch.float64), rtol=0, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("case", ORACLE["corrections"], ids=lambda case: case["correction"])
+def test_importance_weights_are_verls(case: dict[str, Any]) -> None:
+    weights = importance_weights(
+        STEP["old"][..., None],
+        STEP["logprobs"][..., None],
+        MASK,
+        correction=case["correction"],
+        **ORACLE["correction_bounds"],
+    )
+    wanted = torch.tensor(case["weights"], dtype=torch.float64)
+    torch.testing.assert_close(weights[..., 0], wanted, rtol=0, atol=1e-9)
+    assert len(wanted[MASK[..., 0]].unique()) > 2  # bounds bind here and there, not everywhere

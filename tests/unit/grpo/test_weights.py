@@ -93,10 +93,37 @@ def test_channel_weights_are_read(text: str, channels: int, wanted: tuple[float,
     assert parse_channel_weights(text, channels) == wanted
 
 
-@pytest.mark.parametrize(("text", "channels"), [("1,2,3", 17), ("1,2", 1), ("a,b", 2), ("", 2)])
+@pytest.mark.parametrize(
+    ("text", "channels"),
+    [
+        *[("1,2,3", 17), ("1,2", 1), ("a,b", 2), ("", 2)],
+        *[("nan,32", 17), ("1,inf", 17), ("-1,32", 17), ("0,0", 17), ("1,nan,2", 3)],
+    ],
+)
 def test_channel_weights_that_do_not_fit_are_refused(text: str, channels: int) -> None:
     with pytest.raises(ValueError, match=r"channel weights|could not convert"):
         parse_channel_weights(text, channels)
+
+
+@pytest.mark.parametrize("aggregation", ["token", "sequence", "fixed"])
+def test_a_completion_without_cells_changes_no_weight_of_its_neighbours(aggregation: Aggregation) -> None:
+    # It says that it finished; its stop is masked like the rest, so it is none to average over.
+    mask = torch.cat([MASK, torch.zeros_like(MASK[:1])])
+    finished = torch.tensor([True, False, True])
+    alone = cell_weights(MASK, FINISHED, TOTALS, aggregation=aggregation, fixed_length=4, whole_stops=True)
+    totals = StepTotals.of([mask], [finished])
+    assert totals == TOTALS
+    beside = cell_weights(mask, finished, totals, aggregation=aggregation, fixed_length=4, whole_stops=True)
+    assert torch.equal(beside[:2], alone)
+    assert (beside[2] == 0).all()
+
+
+@pytest.mark.parametrize("aggregation", ["token", "sequence", "fixed"])
+def test_a_step_without_cells_has_no_weights_and_no_nan(aggregation: Aggregation) -> None:
+    nothing = torch.zeros_like(MASK)
+    totals = StepTotals.of([nothing], [FINISHED])
+    weights = cell_weights(nothing, FINISHED, totals, aggregation=aggregation, fixed_length=4, whole_stops=True)
+    assert (weights == 0).all()
 
 
 def test_what_does_not_fit_together_is_refused() -> None:
