@@ -37,6 +37,17 @@ def test_whole_stops_are_averaged_over_stops_and_the_rest_over_the_rest() -> Non
     assert rows_of(weights) == [pytest.approx(row) for row in [[1 / 3, 1 / 3, 1, 0], [1 / 3, 0, 0, 0]]]
 
 
+def test_whole_stops_weigh_what_their_channel_weighs() -> None:
+    # One finished completion, channels 1 : 3. Of the quarter of channel 0, one part for its two other cells, one for the
+    # stop; the other channel is as ever.
+    mask = torch.ones(1, 3, 2, dtype=torch.bool)
+    finished = torch.ones(1, dtype=torch.bool)
+    totals = StepTotals.of([mask], [finished])
+    weights = cell_weights(mask, finished, totals, aggregation="token", channel_weights=(1.0, 3.0), whole_stops=True)
+    assert weights[0, :, 0].tolist() == pytest.approx([1 / 8, 1 / 8, 1 / 4])
+    assert weights[0, :, 1].tolist() == pytest.approx([1 / 4, 1 / 4, 1 / 4])
+
+
 def test_a_longer_completion_does_not_dilute_its_stop() -> None:
     for length in (2, 50):
         mask = torch.ones(1, length, 1, dtype=torch.bool)
