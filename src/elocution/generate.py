@@ -41,6 +41,10 @@ def speak(
         raise DataError(f"cannot write {output}: the folder {output.parent} does not exist")
     check_replaceable(output)
     utterance = Utterance("sentence", text.strip(), language)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"the text {text!r} is not valid UTF-8") from error
     if not any(character.isalnum() for character in text):
         raise DataError(f"the text {text!r} has nothing to speak")
     path = resolve_path(model)

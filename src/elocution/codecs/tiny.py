@@ -37,6 +37,18 @@ class MelSettings:
     iterations: int = 8
     momentum: float = 0.99
 
+    def __post_init__(self) -> None:
+        whole = ("sample_rate", "hop", "window", "num_bands", "frames_per_code")
+        wrong = [name for name in whole if type(getattr(self, name)) is not int or getattr(self, name) < 1]
+        if type(self.iterations) is not int or self.iterations < 0:
+            wrong.append("iterations")
+        if not isinstance(self.momentum, int | float) or not 0 <= self.momentum < 1:
+            wrong.append("momentum")
+        if wrong:
+            raise ValueError(", ".join(f"{name} = {getattr(self, name)!r} is out of range" for name in wrong))
+        if self.window % 2 or self.hop > self.window // 2:
+            raise ValueError(f"window = {self.window} must be even and hold two hops of {self.hop}")
+
     @property
     def code_samples(self) -> int:
         return self.hop * self.frames_per_code
@@ -84,6 +96,8 @@ class TinyCodec:
         expected = settings.frames_per_code * settings.num_bands
         if centroids.ndim != 2 or centroids.shape[1] != expected:
             raise CodecError(f"centroids have shape {tuple(centroids.shape)}, expected [K, {expected}]")
+        if len(centroids) == 0 or not centroids.is_floating_point() or not centroids.isfinite().all():
+            raise CodecError("centroids must be finite floating-point numbers, one row for each code")
         self.settings = settings
         self.centroids = centroids.float()
         self._magnitudes = _linear_magnitudes(self.centroids, settings)

@@ -76,9 +76,12 @@ def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
     if not equals or not all(parts):
         raise ConfigError(f"--set {override}: expected section.key=value, for example --set train.steps=10")
     try:
-        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
+        read = tomllib.loads(f"value = {value.strip()}")
     except tomllib.TOMLDecodeError:
-        parsed = value.strip()  # a bare word is a string
+        read = {"value": value.strip()}  # a bare word is a string
+    if read.keys() != {"value"}:
+        raise ConfigError(f"--set {override!r}: it holds several lines; give each value its own --set")
+    parsed = read["value"]
     branch: dict[str, Any] = {parts[-1]: parsed}
     for part in reversed(parts[:-1]):
         branch = {part: branch}
@@ -154,9 +157,11 @@ def _describe(error: ValidationError, name: str, text: str, places: Mapping[tupl
         path = tuple(part for part in problem["loc"] if isinstance(part, str))
         reason = problem["msg"].removeprefix("Value error, ")
         if not path:
-            lines.append(f"{name}: {reason}")
+            lines.append(f"{', '.join([name, *places.values()])}: {reason}")
             continue
-        place = places.get(path, f"{name}{_line_of(path, text)}")
+        # A value within a list or table has the place of that.
+        roots = (path[:length] for length in range(len(path), 0, -1))
+        place = next((places[root] for root in roots if root in places), f"{name}{_line_of(path, text)}")
         allowed = _allowed(path)
         # With one bound, the reason has said it already.
         hint = f" (allowed: {allowed})" if " and " in allowed else ""

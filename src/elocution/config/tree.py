@@ -97,9 +97,9 @@ class RolloutConfig(StrictConfig):
     """`temperature` of the last step, unless `temperature_schedule` is constant."""
     temperature_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the temperature goes from `temperature` to `temperature_end` over the run."""
-    max_codes_per_char: float = Field(default=4.0, gt=0)
+    max_codes_per_char: float = Field(default=4.0, gt=0, le=1000)
     """Token budget of a completion for each character of its text, codes."""
-    min_codes: int = Field(default=40, ge=1)
+    min_codes: int = Field(default=40, ge=1, le=100_000)
     """Smallest token budget, codes."""
     batch_size: int = Field(default=128, ge=1)
     """Completions drawn at once."""
@@ -124,7 +124,7 @@ class RewardConfig(StrictConfig):
     """Phoneme recogniser behind the likelihood."""
     workers: int = Field(default=0, ge=0, le=256)
     """Scoring processes; 0 means one for each core."""
-    timeout_s: float = Field(default=60.0, gt=0)
+    timeout_s: float = Field(default=60.0, gt=0, le=86_400)
     """Longest time that one clip may take to score, seconds."""
     max_unscored_share: float = Field(default=0.2, ge=0, le=1)
     """The run stops if more than this share of a step's completions could not be scored."""
@@ -238,7 +238,7 @@ class EvalConfig(StrictConfig):
     """Softmax temperature of the held-out completions."""
     every: int = Field(default=0, ge=0)
     """Steps between evaluations; 0 means before and after the run only."""
-    bootstrap_samples: int = Field(default=2000, ge=100)
+    bootstrap_samples: int = Field(default=2000, ge=100, le=100_000)
     """Resamples behind the 95 % interval."""
     probe_sentences: int = Field(default=8, ge=0)
     """Held-out sentences whose audio is kept, the first of the file."""

@@ -70,26 +70,27 @@ def load_prompts(
             continue
         lines_of[utterance.id] = number
         utterances.append(utterance)
+    shown = "".join(f"\n  {row}" for row in bad[:_SHOWN])
+    shown += f"\n  … and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
     if bad and on_bad_row == "stop":
-        shown = "\n".join(f"  {row}" for row in bad[:_SHOWN])
-        more = f"\n  … and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
         raise DataError(
-            f'{len(bad)} bad rows in {path} (data.on_bad_row = "skip" leaves them out and lists them):\n{shown}{more}'
+            f'{len(bad)} bad rows in {path} (data.on_bad_row = "skip" leaves them out and lists them):{shown}'
         )
     if not utterances:
-        first = f"; the first: {bad[0]}" if bad else ""
-        raise DataError(f"no usable row in {path}: {len(bad)} bad rows{first}")
+        raise DataError(f"no usable row in {path}: {f'{len(bad)} bad rows:{shown}' if bad else 'it is empty'}")
     return PromptSet(tuple(utterances), tuple(bad))
 
 
 def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Utterance | None, str | None]:
     try:
-        row: Any = json.loads(line.decode("utf-8"))  # given bytes, json would guess other encodings too
+        row: Any = json.loads(
+            line.decode("utf-8"), object_pairs_hook=_unrepeated
+        )  # given bytes, json would guess other encodings too
     except UnicodeDecodeError:
         return None, "not UTF-8 text"
     except json.JSONDecodeError as error:
         return None, f"malformed JSON: {error.msg} at column {error.colno}"
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets nested thousands deep
+    except (ValueError, RecursionError) as error:  # a repeated key, thousands of digits or of nested brackets
         return None, f"unusable JSON: {error}"
     if not isinstance(row, dict):
         return None, f"expected a JSON object, found {type(row).__name__}"
@@ -115,6 +116,13 @@ def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Ut
         limit = f"no slash or line break, at most {_MAX_ID_BYTES} bytes"
         return None, f"the id {identifier!r:.80} cannot be part of a file name: {limit}"
     return Utterance(identifier, text, language), None
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if repeated := sorted({key for key in keys if keys.count(key) > 1}):
+        raise ValueError(f"{', '.join(map(repr, repeated))} is given more than once")
+    return dict(pairs)
 
 
 def _is_plain(value: str) -> bool:

@@ -24,7 +24,7 @@ def write_report(run_path: Path) -> Path:
     run = read_run(run_path)
     try:
         page = _render(run)
-    except (LookupError, TypeError, ValueError, AttributeError, UndefinedError) as error:
+    except (LookupError, TypeError, AttributeError, UndefinedError) as error:
         raise RunDirectoryError(
             f"the records in {run_path} are not those of an elocution run: {type(error).__name__}: {error}"
         ) from error

@@ -60,6 +60,17 @@ def test_an_expected_error_is_one_message_and_a_status(
     assert "Traceback" not in shown
 
 
+def test_trouble_of_the_machine_is_one_message_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    too_long = tmp_path / ("n" * 300)
+    monkeypatch.setattr("sys.argv", ["elocution", "report", str(too_long)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err.startswith("error: [Errno 36] File name too long: ")
+
+
 def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["elocution", "--debug", "report", "absent"])
     with pytest.raises(ElocutionError):

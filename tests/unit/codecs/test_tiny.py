@@ -1,7 +1,10 @@
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from elocution.assets import resolve_path
 from elocution.codecs.tiny import TinyCodec
@@ -65,3 +68,29 @@ def test_a_truncated_codec_is_named(codec: TinyCodec, tmp_path: Path) -> None:
         TinyCodec.from_pretrained(tmp_path)
     with pytest.raises(CodecError, match="absent"):
         TinyCodec.from_pretrained(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"hop": value} for value in (0, "a", 4.0, None)),
+        *({"window": value} for value in (641, 100)),
+        *({"momentum": value} for value in (None, 1.0, float("nan"))),
+        {"sample_rate": -1},
+        {"iterations": -1},
+        {"unknown": 1},
+    ],
+)
+def test_settings_that_cannot_be_are_named_when_loaded(
+    codec: TinyCodec, tmp_path: Path, settings: dict[str, object]
+) -> None:
+    codec.save_pretrained(tmp_path)
+    (tmp_path / "codec.json").write_text(json.dumps(codec.settings.__dict__ | settings))
+    with pytest.raises(CodecError, match=f"cannot load a tiny codec from {tmp_path}: .*{next(iter(settings))}"):
+        TinyCodec.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("change", [lambda c: c * float("nan"), lambda c: c[:0], lambda c: c.int()])
+def test_centroids_that_cannot_be_are_refused(codec: TinyCodec, change: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(CodecError, match="must be finite floating-point numbers"):
+        TinyCodec(change(codec.centroids), codec.settings)

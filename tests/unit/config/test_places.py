@@ -45,6 +45,27 @@ def test_every_bad_value_is_told_at_once_on_a_line_of_its_own(tmp_path: Path) ->
     assert ["c.toml:2: train.steps" in lines[0], "c.toml:3: train.max_grad_norm" in lines[1]] == [True, True]
 
 
+def test_an_override_is_blamed_for_what_is_within_it_and_for_rules_across_keys(tmp_path: Path) -> None:
+    for override, problem in (
+        ("train.rules=[{pattern='a'}]", "train.rules.learning_rate"),
+        ("train.betas=[1, 0.5]", "train.betas = [1.0, 0.5]"),
+        ("eval.judge=pocketsphinx-bigram", "eval.judge and reward.asr are both"),
+    ):
+        assert f"--set {override}: {problem}" in message_of(tmp_path / "c.toml", "[train]\nsteps = 3\n", override)
+
+
+def test_an_override_of_several_lines_is_refused(tmp_path: Path) -> None:
+    assert "several lines" in message_of(tmp_path / "c.toml", "", "train.steps=3\nseed=5")
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["rollout.min_codes=1e9", "rollout.max_codes_per_char=1e300", "eval.bootstrap_samples=1_000_000_000_000"],
+)
+def test_a_number_that_no_memory_holds_is_refused(tmp_path: Path, override: str) -> None:
+    assert message_of(tmp_path / "c.toml", "", override).startswith(f"--set {override}: ")
+
+
 @pytest.mark.parametrize("override", ["seed.x=3", "train.betas.first=0.5"])
 def test_an_override_below_a_value_is_refused(tmp_path: Path, override: str) -> None:
     text = "seed = 1\n[train]\nbetas = [0.9, 0.95]\n"

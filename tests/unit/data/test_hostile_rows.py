@@ -29,6 +29,7 @@ def read(path: Path, content: bytes, *, skip: bool = True) -> PromptSet:
         (b'{"text": "two", "id": "' + b"i" * 121 + b'"}', "cannot be part of a file name"),
         (b'{"text": "two", "id": " "}', "the id is empty"),
         (b'{"text": null}', "'text' must be a string, found None"),
+        (b'{"text": "two", "text": "three"}', "'text' is given more than once"),
         (b"null", "expected a JSON object, found NoneType"),
     ],
 )
@@ -53,6 +54,13 @@ def test_a_binary_file_is_refused_in_both_modes(tmp_path: Path, content: bytes) 
 def test_a_folder_is_named_as_unreadable(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot read the prompt file"):
         load_prompts(tmp_path, languages=["en"], on_bad_row="skip", check_text=lambda utterance: None)
+
+
+def test_rows_that_are_all_bad_are_shown_like_any_others(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no usable row in .*: 2 bad rows:\n.*p\.jsonl:1: .*\n.*p\.jsonl:2: "):
+        read(tmp_path / "p.jsonl", b"{}\n5\n")
+    with pytest.raises(DataError, match="it is empty"):
+        read(tmp_path / "p.jsonl", b"")
 
 
 def test_ten_bad_rows_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
