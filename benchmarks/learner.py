@@ -75,7 +75,8 @@ def build_batches(model: LlamaForCausalLM, workload: str, prompts: int) -> list[
         # A little off-policy, so that the ratios and the clip do something.
         noise = 0.1 * torch.randn(old.shape, generator=generator)
         advantages = torch.randn(GROUP, generator=generator)
-        batches.append(LearnerBatch(policy, advantages, (old + noise)[..., None]))
+        drawn_at = (old + noise)[..., None]
+        batches.append(LearnerBatch(policy, advantages, torch.ones(GROUP, dtype=torch.bool), drawn_at, drawn_at))
     return batches
 
 
