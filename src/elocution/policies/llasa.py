@@ -4,6 +4,7 @@ Ids come from the tokenizer and are checked when a checkpoint is loaded, never a
 or reward.
 """
 
+import json
 import re
 from functools import cached_property
 from pathlib import Path
@@ -87,6 +88,7 @@ class LlasaPolicy:
         """
         if not (path / "config.json").is_file():
             raise CheckpointError(f"{path} is no checkpoint folder: it has no config.json")
+        _check_architecture(path / "config.json")
         try:
             tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
             loaded: Any = LlamaForCausalLM.from_pretrained(
@@ -165,6 +167,17 @@ class LlasaPolicy:
     def _legal_weight(self) -> Tensor:
         weight: Tensor = self.llama.get_output_embeddings().weight
         return weight[self.legal_ids.to(weight.device)]
+
+
+def _check_architecture(path: Path) -> None:
+    """Raises: CheckpointError if `path` is no config of a Llama; transformers would load its tensors as one all the same."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
+    found = config.get("model_type") if isinstance(config, dict) else None
+    if found != "llama":
+        raise CheckpointError(f"{path} has model_type {found!r}, the family llasa takes 'llama'; check model.family")
 
 
 def _single_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:

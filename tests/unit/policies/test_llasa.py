@@ -140,3 +140,11 @@ def test_s33_a_gap_in_the_code_block_is_refused() -> None:
 def test_s33_a_head_smaller_than_the_code_block_is_refused() -> None:
     with pytest.raises(CheckpointError, match="output rows"):
         LlasaPolicy(build_policy(build_tokenizer(WORDS, 4), seed=0).llama, build_tokenizer(WORDS, 16))
+
+
+@pytest.mark.parametrize("config", ['{"model_type": "gpt2"}', "{}", "[]", "not json"])
+def test_s33_another_architecture_is_refused(policy: LlasaPolicy, tmp_path: Path, config: str) -> None:
+    policy.save_pretrained(str(tmp_path))
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        LlasaPolicy.from_pretrained(tmp_path)
