@@ -55,3 +55,7 @@ def test_a_run_of_one_step_stays_at_the_start_and_others_must_be_inside_it() -> 
     assert scheduled(1.0, 3.0, 1, 1, "linear") == 1.0
     with pytest.raises(ValueError, match="not one of 1 to 5"):
         scheduled(1.0, 3.0, 0, 5, "linear")
+
+
+def test_a_constant_schedule_stays_at_its_start() -> None:
+    assert [scheduled(0.2, 0.9, step, 5, "constant") for step in range(1, 6)] == [0.2] * 5
