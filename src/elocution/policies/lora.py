@@ -38,6 +38,7 @@ __all__ = [
     "merged_state_dict",
     "merged_weight",
     "read_base",
+    "recorded_base",
     "save_adapter",
 ]
 
@@ -215,21 +216,29 @@ def describe_base(path: str) -> AdapterBase:
     return AdapterBase(path, digest.hexdigest())
 
 
-def read_base(adapter: Path) -> AdapterBase:
-    """The base of the adapter in the folder `adapter`, found and unchanged.
+def recorded_base(adapter: Path) -> AdapterBase:
+    """What the adapter in the folder `adapter` remembers of its base, which is not looked at.
 
-    Raises: CheckpointError if it is not where it was, or its files are not those that the adapter was trained beside.
+    Raises: CheckpointError if the record is missing or damaged.
     """
     record = adapter / _BASE
     try:
         written = json.loads(record.read_text(encoding="utf-8"))
-        base = AdapterBase(str(written["path"]), str(written["sha256"]))
+        return AdapterBase(str(written["path"]), str(written["sha256"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"cannot tell the base of the adapter {adapter}: {record.name}: {error}") from error
+
+
+def read_base(adapter: Path) -> AdapterBase:
+    """The base of the adapter in the folder `adapter`, found and unchanged; reads all its weights.
+
+    Raises: CheckpointError if it is not where it was, or its files are not those that the adapter was trained beside.
+    """
+    base = recorded_base(adapter)
     if not (resolve_path(base.path) / "config.json").is_file():
         raise CheckpointError(
             f"the adapter {adapter} belongs to the checkpoint {base.path}, which is not there; "
-            f"put it back, or write its new place into {record}"
+            f"put it back, or write its new place into {adapter / _BASE}"
         )
     found = describe_base(base.path)
     if found != base:

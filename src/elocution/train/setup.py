@@ -26,7 +26,7 @@ from elocution.policies.lora import (
     add_adapter,
     describe_base,
     is_adapter,
-    read_base,
+    recorded_base,
     save_adapter,
 )
 from elocution.rollout.speak import Speaker
@@ -112,10 +112,6 @@ def learner_settings(config: RunConfig, *, step: int, num_channels: int) -> Lear
     Raises: ConfigError if the channel weights do not fit the policy.
     """
     algorithm, total = config.algorithm, config.train.steps
-    clip_low, clip_high = algorithm.clip_low, algorithm.clip_high
-    if algorithm.schedule != "constant":
-        clip_low = scheduled(clip_low, algorithm.clip_low_end, step, total, algorithm.schedule)
-        clip_high = scheduled(clip_high, algorithm.clip_high_end, step, total, algorithm.schedule)
     try:
         channels = parse_channel_weights(algorithm.channel_weights, num_channels) if algorithm.channel_weights else None
     except ValueError as error:
@@ -124,7 +120,11 @@ def learner_settings(config: RunConfig, *, step: int, num_channels: int) -> Lear
         temperature=rollout_temperature(config, step),
         loss=algorithm.loss,
         bounds=LossSettings(
-            clip_low, clip_high, algorithm.dual_clip or None, algorithm.tau_positive, algorithm.tau_negative
+            clip_low=scheduled(algorithm.clip_low, algorithm.clip_low_end, step, total, algorithm.schedule),
+            clip_high=scheduled(algorithm.clip_high, algorithm.clip_high_end, step, total, algorithm.schedule),
+            dual_clip=algorithm.dual_clip or None,
+            tau_positive=algorithm.tau_positive,
+            tau_negative=algorithm.tau_negative,
         ),
         aggregation=algorithm.aggregation,
         channel_weights=channels,
@@ -144,8 +144,6 @@ def learner_settings(config: RunConfig, *, step: int, num_channels: int) -> Lear
 def rollout_temperature(config: RunConfig, step: int) -> float:
     """The temperature at which `step` samples and learns."""
     rollout = config.rollout
-    if rollout.temperature_schedule == "constant":
-        return rollout.temperature
     return scheduled(
         rollout.temperature, rollout.temperature_end, step, config.train.steps, rollout.temperature_schedule
     )
@@ -190,7 +188,8 @@ def _load_models(config: ModelConfig, model_path: Path | None, seed: int) -> _Mo
         return _Models(policy, reference, dict(policy.model.named_parameters()), policy.save_pretrained)
     if model_path is None:
         add_adapter(policy.model, config.lora, targets=policy.lora_targets, seed=seed, base_path=config.path)
-    base = read_base(model_path) if model_path else describe_base(config.path)
+    # `load_policy` has compared the base of an adapter with its record already.
+    base = recorded_base(model_path) if model_path else describe_base(config.path)
     save = partial(save_adapter, policy.model, base=base)
     return _Models(policy, BasePolicy(policy), adapter_parameters(policy.model), save)
 
