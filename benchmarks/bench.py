@@ -3,16 +3,13 @@
 Prints tables with the machine and the versions. Ratios are measured side by side in one run, each the best of three.
 """
 
-import json
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import transformers
+from measuring import describe_machine
 
 from elocution.assets import resolve_path
 from elocution.config.load import load_config
@@ -22,6 +19,7 @@ from elocution.policies.padding import pad_prompts
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.speak import token_budget
 from elocution.rollout.torch_engine import TorchEngine
+from elocution.testing.run_directory import read_rows
 from elocution.train.loop import train
 
 ROWS, GROUP, REPEATS, STEPS = 64, 8, 3, 3
@@ -86,7 +84,7 @@ def bench_step() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         train(config, run)
-        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][1:]
+        rows = read_rows(run / "metrics.jsonl")[1:]
     completions = config.train.prompts_per_step * config.rollout.group_size
     print(f"a training step of {completions} completions, mean of steps 2 to {STEPS}")
     for stage in ("rollout", "decode", "score", "update", "step"):
@@ -96,8 +94,7 @@ def bench_step() -> None:
 
 
 def main() -> None:
-    print(f"{platform.platform()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch threads")
-    print(f"python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}\n")
+    print(describe_machine("transformers") + "\n")
     bench_generation()
     bench_step()
 

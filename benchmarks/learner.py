@@ -6,11 +6,6 @@ Rates are ratios of the best of a few repeats, measured one after the other in o
 
 import argparse
 import json
-import os
-import platform
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import describe_machine, measure_apart
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from elocution.grpo.logprobs import selected_logprobs
 from elocution.grpo.losses import LossSettings
 from elocution.policies.base import PolicyBatch
-from elocution.policies.packing import enable_packing, packed_hidden
+from elocution.policies.packing import enable_packing, packed_logprobs
 from elocution.policies.padding import positions_of
 from elocution.train.batch import LearnerBatch
 from elocution.train.learner import Learner, LearnerSettings
+from elocution.train.recorder import peak_memory_mib
 
 GROUP = 8
 CLIP_LOW, CLIP_HIGH, MAX_NORM, RATE = 0.2, 0.28, 1.0, 1e-5
@@ -119,13 +115,11 @@ class WholeVocabulary:
     compute_dtype = torch.float32
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
-        mask = batch.completion_mask[..., 0]
-        hidden = packed_hidden(self.model.model, batch)
-        targets = batch.completion_ids[..., 0][mask]
+        targets = batch.completion_ids[batch.completion_mask]
         weight = self.model.get_output_embeddings().weight
-        selected, entropy = selected_logprobs(hidden, weight, targets, temperature=temperature)
-        zeros = torch.zeros(mask.shape)
-        return zeros.masked_scatter(mask, selected)[..., None], zeros.masked_scatter(mask, entropy)[..., None]
+        return packed_logprobs(
+            self.model.model, batch, weight, targets, temperature=temperature, entropy_grad=entropy_grad
+        )
 
 
 class NoReference:
@@ -219,7 +213,7 @@ def measure(subject: str, size: str, workload: str, prompts: int, repeats: int, 
     model = build_model(size)
     batches = build_batches(model, workload, prompts)
     step = SUBJECTS[subject](model, batches)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory_mib()
     step()
     torch.save(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]), gradient_path)
     seconds = []
@@ -227,8 +221,7 @@ def measure(subject: str, size: str, workload: str, prompts: int, repeats: int, 
         started = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - started)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": min(seconds), "extra_mib": (peak - before) / 1024}
+    return {"seconds": min(seconds), "extra_mib": peak_memory_mib() - before}
 
 
 def main() -> None:
@@ -245,11 +238,7 @@ def main() -> None:
         row = measure(options.subject, options.size, workload, options.prompts, options.repeats, options.gradient)
         print(json.dumps(row))
         return
-    import transformers
-    import trl
-
-    print(f"{platform.platform()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch threads")
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, trl {trl.__version__}")
+    print(describe_machine("transformers", "trl"))
     for workload in options.workload:
         prompt, completion = WORKLOADS[workload]
         print(f"\n{options.size} parameters, {options.prompts} groups of {GROUP}, prompts of at most {prompt}, "
@@ -258,11 +247,12 @@ def main() -> None:
             rows, gradients = {}, {}
             for subject in SUBJECTS:
                 path = Path(folder) / f"{subject}.pt"
-                command = [sys.executable, __file__, "--subject", subject, "--gradient", str(path)]
-                command += ["--size", options.size, "--workload", workload]
-                command += ["--prompts", str(options.prompts), "--repeats", str(options.repeats)]
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-                rows[subject], gradients[subject] = json.loads(done.stdout.splitlines()[-1]), torch.load(path)
+                rows[subject] = measure_apart(
+                    __file__,
+                    *("--subject", subject, "--gradient", str(path), "--size", options.size, "--workload", workload),
+                    *("--prompts", str(options.prompts), "--repeats", str(options.repeats)),
+                )
+                gradients[subject] = torch.load(path)
         for subject, row in rows.items():
             off = (gradients[subject] - gradients["plain"]).norm() / gradients["plain"].norm()
             print(

@@ -7,16 +7,13 @@ measured on fewer tokens and scaled, which is exact for the logits and generous 
 
 import argparse
 import json
-import os
-import platform
-import resource
-import subprocess
-import sys
 import time
 
 import torch
+from measuring import describe_machine, measure_apart
 
 from elocution.grpo.logprobs import selected_logprobs
+from elocution.train.recorder import peak_memory_mib
 
 VOCABULARY, LEGAL, WIDTH = 193_800, 65_537, 2048
 
@@ -29,7 +26,7 @@ def measure(subject: str, tokens: int) -> dict[str, float]:
     first = VOCABULARY - LEGAL
     targets = torch.randint(LEGAL, (tokens,), generator=generator)
     weight = (head if subject == "plain" else head[first:]).requires_grad_()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory_mib()
     started = time.perf_counter()
     if subject == "plain":
         logprobs = torch.log_softmax((hidden @ weight.T).float(), dim=-1)
@@ -37,7 +34,7 @@ def measure(subject: str, tokens: int) -> dict[str, float]:
     else:
         selected_logprobs(hidden, weight, targets, temperature=1.0)[0].sum().backward()
     seconds = time.perf_counter() - started
-    return {"mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, "seconds": seconds}
+    return {"mib": peak_memory_mib() - before, "seconds": seconds}
 
 
 def main() -> None:
@@ -49,17 +46,13 @@ def main() -> None:
     if options.subject:
         print(json.dumps(measure(options.subject, options.tokens)))
         return
-    print(
-        f"{platform.platform()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch threads, torch {torch.__version__}"
-    )
+    print(describe_machine())
     print(
         f"vocabulary {VOCABULARY}, {LEGAL} legal ids, width {WIDTH}, bf16, {options.tokens} tokens; forward and backward"
     )
     rows = {}
     for subject, tokens in (("plain", options.plain_tokens), ("fused", options.tokens)):
-        command = [sys.executable, __file__, "--subject", subject, "--tokens", str(tokens)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        rows[subject] = json.loads(done.stdout)
+        rows[subject] = measure_apart(__file__, "--subject", subject, "--tokens", str(tokens))
         scale = options.tokens / tokens
         note = f" ({rows[subject]['mib']:.0f} MiB measured on {tokens} tokens)" if scale != 1 else ""
         rows[subject] = {key: value * scale for key, value in rows[subject].items()}

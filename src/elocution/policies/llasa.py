@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from elocution.errors import CheckpointError
-from elocution.grpo.logprobs import selected_logprobs
 from elocution.policies.base import IncrementalModel, PolicyBatch
 from elocution.policies.llama_steps import IncrementalLlama
 from elocution.policies.lora import merged_state_dict
-from elocution.policies.packing import enable_packing, packed_hidden
+from elocution.policies.packing import enable_packing, packed_logprobs
 from elocution.types import Utterance
 
 __all__ = ["LlasaPolicy", "prompt_messages"]
@@ -151,15 +150,17 @@ class LlasaPolicy:
         return np.concatenate([codes + self.first_code_id, [[self.stop_id]]])
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
-        mask = batch.completion_mask[..., 0]
-        with torch.autocast(mask.device.type, self.compute_dtype, enabled=self.compute_dtype != self.llama.dtype):
-            hidden = packed_hidden(self.llama.model, batch)
-        targets = torch.searchsorted(self.legal_ids, batch.completion_ids[..., 0][mask])
-        selected, entropy = selected_logprobs(
-            hidden, self._legal_weight(), targets, temperature=temperature, entropy_grad=entropy_grad
-        )
-        zeros = torch.zeros(mask.shape, dtype=selected.dtype, device=mask.device)
-        return zeros.masked_scatter(mask, selected)[..., None], zeros.masked_scatter(mask, entropy)[..., None]
+        targets = torch.searchsorted(self.legal_ids, batch.completion_ids[batch.completion_mask])
+        device = batch.completion_mask.device
+        with torch.autocast(device.type, self.compute_dtype, enabled=self.compute_dtype != self.llama.dtype):
+            return packed_logprobs(
+                self.llama.model,
+                batch,
+                self._legal_weight(),
+                targets,
+                temperature=temperature,
+                entropy_grad=entropy_grad,
+            )
 
     def incremental(self) -> IncrementalModel:
         return IncrementalLlama(self.llama, self._legal_weight(), self.compute_dtype)

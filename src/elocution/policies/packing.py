@@ -15,9 +15,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from elocution.grpo.logprobs import selected_logprobs
 from elocution.policies.base import PolicyBatch
 
-__all__ = ["PackedLayout", "enable_packing", "packed_hidden"]
+__all__ = ["PackedLayout", "enable_packing", "packed_hidden", "packed_logprobs"]
 
 _NAME = "elocution_packed"
 # A mask of four dimensions is handed through by transformers; the layout brings the real ones.
@@ -31,7 +32,8 @@ class PackedLayout:
     A completion's last id is predicted and never read, so it has no position. Shapes: `positions` [N], counted from
     the start of the prompt; `prompt_index` [P, L] and `completion_index` [B, T - 1], places in the row, any place where
     there is padding; `prompt_valid`, `completion_valid` of the same shapes; `key_index` [B, L + T - 1], what a completion
-    may see, and `key_mask` [B, 1, T - 1, L + T - 1]; `predicts` [B, T], the place from which a cell is predicted; T is the longest completion's length, however wide the grid.
+    may see, and `key_mask` [B, 1, T - 1, L + T - 1]; `predicts` [B, T], the place from which a cell is
+    predicted; T is the longest completion's length, however wide the grid.
     """
 
     positions: Tensor
@@ -78,10 +80,8 @@ class PackedLayout:
 
     def pack(self, batch: PolicyBatch) -> Tensor:
         """The ids of channel 0 that the model reads, in the order of the row. Shapes: [N]."""
-        return torch.cat([batch.prompt_ids[batch.prompt_mask.bool()], self._read(batch.completion_ids[..., 0])])
-
-    def _read(self, ids: Tensor) -> Tensor:
-        return ids[:, : self.completion_valid.shape[1]][self.completion_valid]
+        read = batch.completion_ids[:, : self.completion_valid.shape[1], 0][self.completion_valid]
+        return torch.cat([batch.prompt_ids[batch.prompt_mask.bool()], read])
 
 
 def enable_packing(model: PreTrainedModel) -> None:
@@ -103,6 +103,27 @@ def packed_hidden(model: PreTrainedModel, batch: PolicyBatch) -> Tensor:
         packed=layout,
     ).last_hidden_state[0]
     return hidden[layout.predicts[batch.completion_mask.any(dim=-1)[:, : layout.predicts.shape[1]]]]
+
+
+def packed_logprobs(
+    model: PreTrainedModel,
+    batch: PolicyBatch,
+    weight: Tensor,
+    target_index: Tensor,
+    *,
+    temperature: float,
+    entropy_grad: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies of a batch of one channel, nats, 0 outside the mask. Shapes: [B, T, 1] each.
+
+    `weight` [K, D] are the rows of the output matrix that may be drawn, `target_index` [M] the places in them of the
+    unmasked ids, in order; `model` is as in `packed_hidden`.
+    """
+    hidden = packed_hidden(model, batch)
+    found = selected_logprobs(hidden, weight, target_index, temperature=temperature, entropy_grad=entropy_grad)
+    zeros = torch.zeros(batch.completion_mask.shape, dtype=found[0].dtype, device=hidden.device)
+    logprobs, entropy = (zeros.masked_scatter(batch.completion_mask, values) for values in found)
+    return logprobs, entropy
 
 
 def _places(lengths: Tensor, start: int) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,12 @@ from elocution.config.load import dump_config
 from elocution.config.tree import RunConfig
 from elocution.types import Audio
 
-__all__ = ["write_sample_run"]
+__all__ = ["read_rows", "write_sample_run"]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file, every line of which must hold one."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def write_sample_run(path: Path, *, steps: int = 6) -> None:
