@@ -1,11 +1,11 @@
 """Every published variant runs through the whole loop, and engine and learner agree in each."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from elocution.config.load import load_config
+from elocution.testing.run_directory import read_rows
 from elocution.train.loop import train
 
 SMALL = [
@@ -32,7 +32,7 @@ SMALL = [
 )  # fmt: skip
 def test_a_variant_trains(settings: list[str], tmp_path: Path) -> None:
     train(load_config(None, [*SMALL, *settings]), tmp_path / "run")
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     assert len(rows) == 2
     for row in rows:
         assert row["updates/skipped"] == 0

@@ -1,14 +1,12 @@
 """Groups without spread make room for other prompts, within a bound."""
 
-import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from elocution.config.load import load_config
+from elocution.testing.run_directory import read_rows
 from elocution.train.loop import train
 
 REWARD = """
@@ -34,9 +32,7 @@ def test_s56_groups_without_spread_are_replaced_within_the_bound(
         *("train.prompts_per_step=6", "rollout.group_size=3", "eval.sentences=1", "eval.probe_sentences=0"),
     ]
     train(load_config(None, settings), tmp_path / "run")
-    rows: Sequence[dict[str, Any]] = [
-        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    ]
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     for row in rows:
         groups = 6 + row["groups/resampled"]
         useful = groups * (1 - row["groups/no_spread_share"])

@@ -15,6 +15,8 @@ import pytest
 import soundfile
 from safetensors.torch import load_file
 
+from elocution.testing.run_directory import read_rows as rows
+
 # Small enough for a test; everything else is the embedded recipe.
 SMALL = [
     *("--set", "train.prompts_per_step=2", "--set", "rollout.group_size=3", "--set", "train.save_every=3"),
@@ -25,10 +27,6 @@ SMALL = [
 
 def elocution(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "elocution", *arguments], capture_output=True, text=True, check=False)
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def untimed(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Updates that are not finite: skipped, kept for replay, and too many of them stop the run."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from elocution.config.load import load_config
 from elocution.errors import NonFiniteError
+from elocution.testing.run_directory import read_rows
 from elocution.train.loop import train
 from elocution.train.replay import read_batches
 
@@ -19,7 +19,7 @@ def test_s52_an_update_that_is_not_finite_is_kept_and_too_many_stop_the_run(tmp_
     ]
     with pytest.raises(NonFiniteError, match=r"the loss is nan.*2\. update.*max_skipped_updates = 1"):
         train(load_config(None, settings), run)
-    (row,) = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (row,) = read_rows(run / "metrics.jsonl")
     assert row["updates/skipped"] == 1
     assert row["policy_version"] == 0
     assert row["loss/policy"] is None
