@@ -83,9 +83,8 @@ def load_prompts(
 
 def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Utterance | None, str | None]:
     try:
-        row: Any = json.loads(
-            line.decode("utf-8"), object_pairs_hook=_unrepeated
-        )  # given bytes, json would guess other encodings too
+        # Given bytes, json would guess other encodings too.
+        row: Any = json.loads(line.decode("utf-8"), object_pairs_hook=_unrepeated)
     except UnicodeDecodeError:
         return None, "not UTF-8 text"
     except json.JSONDecodeError as error:

@@ -49,9 +49,8 @@ class IncrementalLlama:
         self._norm = model.model.norm.weight.detach()
         self._output = output_weight.detach().to(torch.promote_types(output_weight.dtype, torch.float32))
         self._cache: list[Tensor] = []  # by layer [2, B, kv, total, d]: keys, values
-        self._views: list[
-            tuple[Tensor, Tensor]
-        ] = []  # of the cache: keys [B * kv, d, total], values [B * kv, total, d]
+        # Views of the cache by layer: keys [B * kv, d, total], values [B * kv, total, d].
+        self._views: list[tuple[Tensor, Tensor]] = []
         self._bias = self._cos = self._sin = self._padding = torch.empty(0)
         self._length = 0
 

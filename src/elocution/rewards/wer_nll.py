@@ -56,8 +56,8 @@ def harmonic_reward(
 class WerNllReward:
     """`harmonic_reward` of a transcript's WER and the wanted text's likelihood, in [0, 1]; higher is better.
 
-    `parts` are the two utilities. `raw` keeps `wer` and, where it is finite, `nll`; `empty_transcript` is 1 where nothing was heard, and then the
-    value is `FLOOR`.
+    `parts` are the two utilities. `raw` keeps `wer` and, where it is finite, `nll`; `empty_transcript` is 1 where
+    nothing was heard, and then the value is `FLOOR`.
     """
 
     def __init__(self, config: RewardConfig, pool: ScoringPool[tuple[Audio, str], Heard] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Checkpoints: a folder that appears whole or not at all, and is checked before it is used.
 
-`step_N/` holds `model/` (a checkpoint in the family's released layout, or an adapter and the name of its base), `optimizer.pt`, and `state.json` with the step, a format
-number and the digest of every file.
+`step_N/` holds `model/` (a checkpoint in the family's released layout, or an adapter and the name of its base),
+`optimizer.pt`, and `state.json` with the step, a format number and the digest of every file.
 """
 
 import errno

@@ -38,7 +38,7 @@ class TokenBudget:
             batches = cut(self.positions)
             try:
                 return update(batches)
-            except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
+            except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
                 if not _is_out_of_memory(error):
                     raise
                 if self.positions < self._configured:
