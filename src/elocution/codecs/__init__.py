@@ -7,7 +7,11 @@ from elocution.registry import import_part
 
 __all__ = ["CODECS", "Codec", "load_codec"]
 
-CODECS = {"tiny": "elocution.codecs.tiny:TinyCodec"}
+CODECS = {
+    "tiny": "elocution.codecs.tiny:TinyCodec",
+    "xcodec2": "elocution.codecs.xcodec2:Xcodec2",
+    "neucodec": "elocution.codecs.xcodec2:NeuCodec",
+}
 
 
 def load_codec(name: str, path: Path) -> Codec:

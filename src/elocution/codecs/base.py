@@ -6,9 +6,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from elocution.errors import CodecError
 from elocution.types import Audio
 
-__all__ = ["Codec"]
+__all__ = ["Codec", "check_codes"]
 
 
 class Codec(Protocol):
@@ -38,3 +39,14 @@ class Codec(Protocol):
 
         Raises: CodecError if a code is out of range or an array is empty or of another shape.
         """
+
+
+def check_codes(codes: Sequence[NDArray[np.int64]], *, num_codebooks: int, codebook_size: int) -> None:
+    """Raises: CodecError unless each clip is [F >= 1, num_codebooks] with codes below `codebook_size`."""
+    for index, clip in enumerate(codes):
+        if clip.ndim != 2 or clip.shape[1] != num_codebooks or len(clip) == 0:
+            raise CodecError(f"codes of clip {index} have shape {clip.shape}, expected [F >= 1, {num_codebooks}]")
+        if clip.min() < 0 or clip.max() >= codebook_size:
+            raise CodecError(
+                f"codes of clip {index} span {clip.min()}…{clip.max()}, the codebook has 0…{codebook_size - 1}"
+            )

@@ -19,6 +19,7 @@ from scipy.signal import resample_poly
 from torch import Tensor
 from transformers.audio_utils import mel_filter_bank
 
+from elocution.codecs.base import check_codes
 from elocution.errors import CodecError
 from elocution.types import Audio
 
@@ -142,13 +143,7 @@ class TinyCodec:
         return torch.cdist(blocks, self.centroids).argmin(dim=1).numpy()[:, None]
 
     def decode(self, codes: Sequence[NDArray[np.int64]]) -> list[Audio]:
-        for index, clip in enumerate(codes):
-            if clip.ndim != 2 or clip.shape[1] != 1 or len(clip) == 0:
-                raise CodecError(f"codes of clip {index} have shape {clip.shape}, expected [F >= 1, 1]")
-            if clip.min() < 0 or clip.max() >= self.codebook_size:
-                raise CodecError(
-                    f"codes of clip {index} span {clip.min()}…{clip.max()}, the codebook has 0…{self.codebook_size - 1}"
-                )
+        check_codes(codes, num_codebooks=1, codebook_size=self.codebook_size)
         waves = [_recover_phase(self._magnitudes[clip[:, 0]].flatten(0, 1), self.settings) for clip in codes]
         return [Audio(wave.numpy(), self.sample_rate) for wave in waves]
 

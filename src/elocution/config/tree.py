@@ -68,7 +68,7 @@ class CodecConfig(StrictConfig):
     """What turns codes into sound."""
 
     type: str = "tiny"
-    """Codec: a name of the table, or `module:Class`."""
+    """Codec: tiny, xcodec2, neucodec, or `module:Class`."""
     path: str = "builtin:tiny-codec"
     """Codec folder, or `builtin:NAME`."""
 
