@@ -1,4 +1,4 @@
-"""Audio files: written whole or not at all."""
+"""Audio files: read with every fault named, written whole or not at all."""
 
 import io
 from pathlib import Path
@@ -7,10 +7,11 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from elocution.errors import DataError
 from elocution.files import reporting_disk_errors, write_bytes_atomically
 from elocution.types import Audio
 
-__all__ = ["write_wav"]
+__all__ = ["read_audio", "write_wav"]
 
 
 def write_wav(path: Path, audio: Audio) -> None:
@@ -28,3 +29,22 @@ def write_wav(path: Path, audio: Audio) -> None:
 def _within_full_scale(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     peak = float(np.abs(samples).max(initial=0.0))
     return samples if peak <= 1.0 else samples / np.float32(peak)
+
+
+def read_audio(source: Path | bytes) -> Audio:
+    """A file, or the bytes of one, in any format that libsndfile reads; channels are averaged, the rate is kept.
+
+    Raises: DataError if it cannot be read, is empty, or has samples that are no numbers.
+    """
+    name = source if isinstance(source, Path) else "the clip"
+    try:
+        samples, sample_rate = soundfile.read(
+            source if isinstance(source, Path) else io.BytesIO(source), dtype="float32", always_2d=True
+        )
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise DataError(f"cannot read {name} as audio: {error}") from error
+    if len(samples) == 0:
+        raise DataError(f"{name} has no samples")
+    if not np.isfinite(samples).all():
+        raise DataError(f"{name} has samples that are no numbers")
+    return Audio(samples.mean(axis=1, dtype=np.float32), int(sample_rate))
