@@ -1,11 +1,12 @@
 """What every reward of the table must do, whichever recognisers it listens with."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from elocution.config.tree import RewardConfig
+from elocution.config.tree import ComponentConfig, RewardConfig
 from elocution.errors import ConfigError
 from elocution.rewards import REWARDS, Reward, load_reward
 from elocution.rewards.base import FLOOR
@@ -15,6 +16,14 @@ RATE = 16_000
 NO_SPEECH = [Outcome.EMPTY, Outcome.SILENT, Outcome.RUNAWAY]
 
 
+def _config(kind: str, **settings: Any) -> RewardConfig:
+    """The composite reward is put together as `wer_nll` is."""
+    words = ComponentConfig(fact="wer", weight=0.6, utility="tanh", scale=3.0)
+    sound = ComponentConfig(fact="nll", weight=0.4, utility="exp", scale=3.0)
+    components = {"words": words, "sound": sound} if kind == "composite" else {}
+    return RewardConfig(type=kind, components=components, **settings)
+
+
 @pytest.fixture(scope="module", params=sorted(REWARDS))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -22,7 +31,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def reward(kind: str) -> Iterator[Reward]:
-    with load_reward(RewardConfig(type=kind, workers=2)) as reward:
+    with load_reward(_config(kind, workers=2)) as reward:
         yield reward
 
 
@@ -72,7 +81,7 @@ def test_s01_s07_no_speech_takes_the_floor(reward: Reward, spoken: dict[str, Aud
 
 @pytest.mark.parametrize("outcome", NO_SPEECH)
 def test_no_speech_is_not_listened_to(kind: str, spoken: dict[str, Audio], outcome: Outcome) -> None:
-    config = RewardConfig(type=kind, workers=1, nll="failing_recognisers:RaisesWhenScoring")
+    config = _config(kind, workers=1, nll="failing_recognisers:RaisesWhenScoring")
     with load_reward(config) as reward:
         (score,) = reward([_rollout("nine", next(iter(spoken.values())), outcome)])
     assert score.error is None
@@ -87,7 +96,7 @@ def test_s06_noise_is_heard_as_nothing(reward: Reward) -> None:
 def test_s02_s09_a_recogniser_that_fails_gives_a_reason_and_no_number(kind: str, spoken: dict[str, Audio]) -> None:
     text = "nine nine seven one"
     loud = Audio(np.sign(spoken[text].samples) * np.float32(0.95), RATE)
-    config = RewardConfig(type=kind, workers=1, asr="failing_recognisers:RaisesOnLoudClips")
+    config = _config(kind, workers=1, asr="failing_recognisers:RaisesOnLoudClips")
     with load_reward(config) as reward:
         scores = reward([_rollout(text, clip) for clip in (spoken[text], loud, spoken[text])])
     assert [score.value is None for score in scores] == [False, True, False]

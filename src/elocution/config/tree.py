@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 __all__ = [
     "AlgorithmConfig",
     "CodecConfig",
+    "ComponentConfig",
     "DataConfig",
     "EvalConfig",
     "LoraSettings",
@@ -105,11 +106,45 @@ class RolloutConfig(StrictConfig):
     """Completions drawn at once."""
 
 
+class ComponentConfig(StrictConfig):
+    """One part of a composite reward: a measure made a utility in [0, 1], higher is better."""
+
+    fact: str
+    """Measure: a name of the table in docs/rewards.md."""
+    weight: float = Field(default=1.0, gt=0)
+    """Its weight; weights are divided by their sum."""
+    utility: Literal["tanh", "power", "exp", "linear", "band"]
+    """How the measure becomes a utility: `tanh` 1 - tanh(scale x); `power` exp(-scale x^power); `exp` exp(-x / scale);
+    `linear` 0 at `low`, 1 at `high`; `band` 1 from `low` to `high`, falling to 0 within `scale` outside."""
+    scale: float = Field(default=1.0, gt=0)
+    """Steepness or width, as `utility` says."""
+    power: float = Field(default=1.5, gt=0)
+    """Exponent of `power`."""
+    low: float = 0.0
+    """Lower end of `linear` and `band`."""
+    high: float = 1.0
+    """Upper end of `linear` and `band`; `linear` may fall from `low` to `high`."""
+
+    @model_validator(mode="after")
+    def _check_ends(self) -> Self:
+        if (self.utility == "band" and self.low > self.high) or (self.utility == "linear" and self.low == self.high):
+            raise ValueError(f"low = {self.low} and high = {self.high} leave nothing between them")
+        return self
+
+
 class RewardConfig(StrictConfig):
     """What makes one completion better than its siblings."""
 
     type: str = "wer_nll"
     """Reward: a name of the table, or `module:Class`."""
+    components: dict[str, ComponentConfig] = {}
+    """With `composite`: its parts, each a section `[reward.components.NAME]`."""
+    combine: Literal["harmonic", "sum"] = "harmonic"
+    """With `composite`: weighted harmonic mean of the utilities, or their weighted sum."""
+    gate_beta: float = Field(default=0.0, ge=0)
+    """With `composite`: the reward is multiplied by exp(-gate_beta * WER)."""
+    on_missing: Literal["renormalize", "drop"] = "drop"
+    """With `composite`: a completion of which a part could not be measured is left out, or judged by the other parts."""
     alpha_wer: float = Field(default=3.0, gt=0)
     """How fast the WER utility falls: 1 - tanh(alpha_wer * WER)."""
     alpha_nll: float = Field(default=3.0, gt=0)

@@ -1,0 +1,164 @@
+"""The composite reward: utilities by hand, missing parts, and the default reward rebuilt from its parts."""
+
+import math
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from elocution.config.load import load_config
+from elocution.config.tree import ComponentConfig, RewardConfig
+from elocution.errors import ConfigError
+from elocution.measures.facts import FACTS, Findings, SpokenText, build_listener
+from elocution.rewards.base import FLOOR
+from elocution.rewards.composite import CompositeReward, utility
+from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
+
+WORDS = {"fact": "wer", "weight": 0.6, "utility": "tanh", "scale": 3.0}
+SOUND = {"fact": "nll", "weight": 0.4, "utility": "exp", "scale": 3.0}
+
+
+def component(**settings: object) -> ComponentConfig:
+    return ComponentConfig.model_validate(settings)
+
+
+def rollout(audio: Audio | None, text: str = "the green house") -> Rollout:
+    completion = Completion(np.zeros((1, 1), np.int64), np.zeros((1, 1), np.float32), FinishReason.STOP, 0)
+    outcome = Outcome.EMPTY if audio is None else Outcome.SPEECH
+    return Rollout(Utterance("u", text), completion, np.arange(20)[:, None], audio, outcome)
+
+
+class Broken:
+    """A recogniser that fails on everything."""
+
+    def transcribe(self, audio: Audio) -> str:
+        raise RuntimeError("the recogniser is broken")
+
+
+class Scripted:
+    """Answers with given findings instead of listening."""
+
+    def __init__(self, *found: Findings | Exception) -> None:
+        self.found, self.tasks = list(found), list[SpokenText]()
+
+    def __enter__(self) -> "Scripted":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def map(self, tasks: list[SpokenText]) -> list[Findings | Exception]:
+        self.tasks += tasks
+        return self.found[: len(tasks)]
+
+
+def scores(found: Findings | Exception, **settings: object) -> Score:
+    config = RewardConfig.model_validate({"type": "composite", **settings})
+    clip = Audio(np.ones(100, dtype=np.float32), 16_000)
+    with CompositeReward(config, pool=Scripted(found)) as reward:  # type: ignore[arg-type]
+        return reward([rollout(clip)])[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "expected"),
+    [
+        ({"utility": "tanh", "scale": 3.0}, 0.1, 1 - math.tanh(0.3)),
+        ({"utility": "power", "scale": 12.0, "power": 1.5}, 0.25, math.exp(-1.5)),
+        ({"utility": "exp", "scale": 3.0}, 1.5, math.exp(-0.5)),
+        ({"utility": "linear", "low": 1.0, "high": 5.0}, 4.0, 0.75),
+        ({"utility": "linear", "low": 1.0, "high": 5.0}, 9.0, 1.0),
+        ({"utility": "linear", "low": 0.5, "high": 0.0}, 0.1, 0.8),
+        ({"utility": "band", "low": 10.0, "high": 16.0, "scale": 4.0}, 12.0, 1.0),
+        ({"utility": "band", "low": 10.0, "high": 16.0, "scale": 4.0}, 17.0, 0.75),
+        ({"utility": "band", "low": 10.0, "high": 16.0, "scale": 4.0}, 5.0, 0.0),
+    ],
+)
+def test_utilities_by_hand(settings: dict[str, object], value: float, expected: float) -> None:
+    assert utility(component(fact="wer", **settings), value) == pytest.approx(expected)
+
+
+def test_combinations_by_hand() -> None:
+    found = Findings({"wer": 0.1, "nll": 1.0}, transcript="the green horse")
+    parts = {"words": WORDS, "sound": SOUND}
+    words, sound = 1 - math.tanh(0.3), math.exp(-1 / 3)
+    harmonic = scores(found, components=parts)
+    assert harmonic.value == pytest.approx(1 / (0.6 / words + 0.4 / sound))
+    assert harmonic.parts == pytest.approx({"words": words, "sound": sound})
+    assert scores(found, components=parts, combine="sum").value == pytest.approx(0.6 * words + 0.4 * sound)
+    gated = scores(found, components={"sound": SOUND}, combine="sum", gate_beta=10.0)
+    assert gated.value == pytest.approx(sound * math.exp(-1))
+
+
+def test_s16_a_part_that_was_not_measured_leaves_the_completion_out_or_is_left_out_itself() -> None:
+    found = Findings({"wer": 0.0}, {"nll": "RuntimeError: broken"}, "the green house")
+    parts = {"words": WORDS, "sound": SOUND}
+    dropped = scores(found, components=parts)
+    assert dropped.value is None
+    assert dropped.error == "not measured: nll: RuntimeError: broken"
+    assert scores(found, components=parts, on_missing="renormalize").value == 1.0
+    nothing = Findings({}, {"wer": "down", "nll": "down"})
+    assert scores(nothing, components=parts, on_missing="renormalize").value is None
+    ungated = scores(Findings({"nll": 1.0}, {"wer": "down"}), components={"sound": SOUND}, gate_beta=10.0)
+    assert ungated.value is None
+
+
+def test_s02_a_scorer_that_failed_is_no_number_and_s01_silence_is_the_floor() -> None:
+    parts = {"words": WORDS}
+    assert scores(RuntimeError("down"), components=parts).error == "RuntimeError: down"
+    heard_nothing = scores(Findings({"wer": 1.0}, transcript=""), components=parts)
+    assert heard_nothing.value == FLOOR
+    assert heard_nothing.parts == {"words": FLOOR}
+
+
+def test_s14_clips_that_are_the_same_object_are_listened_to_once() -> None:
+    clip = Audio(np.ones(100, dtype=np.float32), 16_000)
+    pool = Scripted(Findings({"wer": 0.0}, transcript="a"))
+    config = RewardConfig.model_validate({"type": "composite", "components": {"words": WORDS}})
+    with CompositeReward(config, pool=pool) as reward:  # type: ignore[arg-type]
+        assert [score.value for score in reward([rollout(clip), rollout(None), rollout(clip)])] == [1.0, FLOOR, 1.0]
+    assert len(pool.tasks) == 1
+
+
+def test_a_measure_that_does_not_exist_no_component_and_an_empty_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no measure wre; known are wer"):
+        scores(Findings({}), components={"words": WORDS | {"fact": "wre"}})
+    with pytest.raises(ConfigError, match="at least one"):
+        CompositeReward(RewardConfig(type="composite"))
+    for settings in ({"utility": "band", "low": 2.0}, {"utility": "linear", "low": 1.0}):
+        with pytest.raises(ValidationError, match="leave nothing between them"):
+            component(fact="wer", **settings)
+
+
+def test_components_are_sections_of_the_config_and_can_be_set() -> None:
+    config = load_config(
+        None,
+        [
+            "reward.type=composite",
+            'reward.components={words = {fact = "wer", utility = "tanh", scale = 3.0}}',
+        ],
+    )
+    assert config.reward.components["words"].scale == 3.0
+
+
+def test_one_listener_finds_every_fact_of_real_speech(spoken: dict[str, Audio]) -> None:
+    listen = build_listener(FACTS, asr="pocketsphinx-bigram", nll="hama")
+    for text, clip in list(spoken.items())[:3]:
+        found = listen(SpokenText(clip, text, "en", np.arange(30)[:, None]))
+        assert found.facts.keys() == FACTS.keys()
+        assert found.transcript == text
+        assert found.facts["wer"] == 0
+        assert not found.failures
+
+
+def test_s09_a_measure_that_fails_leaves_the_others_standing(spoken: dict[str, Audio]) -> None:
+    text, clip = next(iter(spoken.items()))
+    listen = build_listener(["wer", "nll", "f0_hz"], asr=f"{__name__}:Broken", nll="hama")
+    found = listen(SpokenText(clip, text, "en", np.zeros((1, 1), np.int64)))
+    assert found.facts.keys() == {"nll", "f0_hz"}
+    assert "broken" in found.failures["wer"]
+
+
+def test_what_a_clip_has_nothing_of_is_absent_with_a_reason() -> None:
+    listen = build_listener(["f0_hz", "rate"], asr="", nll="")
+    found = listen(SpokenText(Audio(np.zeros(16_000, np.float32), 16_000), "a", "en", np.zeros((1, 1), np.int64)))
+    assert found.facts == {}
+    assert set(found.failures) == {"f0_hz", "rate"}
