@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from elocution import __version__
-from elocution.cli import data, doctor, generate, report, tiny, train
+from elocution.cli import data, doctor, generate, report, score, tiny, train
 from elocution.errors import ConfigError, ElocutionError
 
 __all__ = ["app", "main"]
@@ -22,6 +22,7 @@ app = typer.Typer(
     epilog="Start with `elocution train`, then `elocution report RUN` and open the page.",
 )
 app.command("train")(train.train)
+app.command("score")(score.score)
 app.command("generate")(generate.generate)
 app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)

@@ -1,0 +1,87 @@
+"""`elocution score PATH`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elocution.audio import read_audio
+from elocution.config.load import load_config
+from elocution.data.clips import open_clips
+from elocution.errors import DataError
+from elocution.eval.separability import CONTROLS, ScoredClip, score_clips, summarize
+from elocution.files import write_text_atomically
+from elocution.rewards import load_reward
+
+__all__ = ["score"]
+
+
+def score(
+    path: Annotated[
+        str, typer.Argument(help="A folder of recordings with texts beside them, or a manifest (.jsonl: audio, text).")
+    ],
+    config: Annotated[
+        Path | None, typer.Option(help="Config whose [reward] listens. Default: the embedded one.")
+    ] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; repeatable.")] = None,
+    limit: Annotated[int, typer.Option(help="Clips to score, the first of the source; 0 means all.", min=0)] = 64,
+    output: Annotated[Path | None, typer.Option(help="Also write every score, as JSON lines.")] = None,
+) -> None:
+    """Runs the reward over recordings, as they are and spoiled in known ways.
+
+    Prints a table of the clips, how well the reward tells the clean ones from the spoiled ones (AUC: 1 separates, 0.5 does
+    not), how many are at its upper end, how its parts correlate, and what a clip costs. Try it before a night of training: a
+    reward that cannot tell noise from speech will teach noise.
+    """
+    clips = open_clips(path)
+    count = min(limit, len(clips.ids)) if limit else len(clips.ids)
+    if count < 2:
+        raise DataError(f"{path} has {count} clips; at least 2 are needed, the words of one are another's wrong ones")
+    loaded = [clips[index] for index in range(count)]
+    sounds = [(clip.id, clip.text, clip.language, read_audio(clip.audio)) for clip in loaded]
+    with load_reward(load_config(config, overrides or []).reward) as reward:
+        scored, clean_s = score_clips(reward, sounds)
+    summary = summarize(scored, clean_s)
+    for clip in scored:
+        if clip.control == "clean":
+            typer.echo(_clip_line(clip))
+    typer.echo(_summary_text(summary))
+    if output is not None:
+        write_text_atomically(output, "".join(json.dumps(_row(clip)) + "\n" for clip in scored))
+        typer.echo(f"scores of all {len(CONTROLS)} controls: {output}")
+
+
+def _clip_line(clip: ScoredClip) -> str:
+    value = "unscored" if clip.score.value is None else f"{clip.score.value:8.3f}"
+    facts = "  ".join(f"{name} {number:.3g}" for name, number in clip.score.raw.items())
+    return f"{value}  {clip.id}  {facts}  {clip.score.error or clip.score.transcript or ''}"
+
+
+def _summary_text(summary: dict[str, Any]) -> str:
+    lines = ["", f"{'control':<12} {'clips':>5} {'unscored':>8} {'mean':>7} {'std':>7} {'AUC':>6}"]
+    for name, row in summary["controls"].items():
+        numbers = [_number(row[key], width) for key, width in (("mean", 7), ("std", 7), ("auc_of_clean", 6))]
+        lines.append(f"{name:<12} {row['clips']:>5} {row['unscored']:>8} {' '.join(numbers)}")
+    lines.append(f"\nclean clips at the upper end: {_number(summary['saturated_share'], 0)}")
+    lines += [f"rank correlation {pair}: {value:.2f}" for pair, value in summary["correlations"].items()]
+    if summary["seconds_per_clip"] is not None:
+        lines.append(f"{summary['seconds_per_clip']:.3f} s a clip, {summary['times_real_time']:.1f}x real time")
+    return "\n".join(lines)
+
+
+def _number(value: float | None, width: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:>{width}.3f}"
+
+
+def _row(clip: ScoredClip) -> dict[str, Any]:
+    return {
+        "id": clip.id,
+        "control": clip.control,
+        "text": clip.text,
+        "value": clip.score.value,
+        "error": clip.score.error,
+        "transcript": clip.score.transcript,
+        "measures": dict(clip.score.raw),
+        "parts": dict(clip.score.parts),
+    }

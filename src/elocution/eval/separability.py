@@ -1,0 +1,146 @@
+"""Does a reward tell good speech from bad? The same clips, spoiled in known ways, and how often the better one wins."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from elocution.rewards import Reward, score_all
+from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
+
+__all__ = ["CONTROLS", "ScoredClip", "area_under_curve", "score_clips", "summarize"]
+
+_NOISE_DB = -5.0
+
+
+def _noisy(audio: Audio) -> Audio:
+    """White noise 5 dB above the clip's own level."""
+    level = float(np.sqrt(np.square(audio.samples, dtype=np.float64).mean())) * 10 ** (-_NOISE_DB / 20)
+    noise = np.random.default_rng(0).normal(0.0, level, len(audio.samples))
+    return Audio((audio.samples + noise).astype(np.float32), audio.sample_rate)
+
+
+def _silent(audio: Audio) -> Audio:
+    return Audio(np.zeros_like(audio.samples), audio.sample_rate)
+
+
+def _reversed(audio: Audio) -> Audio:
+    return Audio(np.ascontiguousarray(audio.samples[::-1]), audio.sample_rate)
+
+
+def _cut(audio: Audio) -> Audio:
+    """The first half."""
+    return Audio(audio.samples[: max(1, len(audio.samples) // 2)], audio.sample_rate)
+
+
+CONTROLS: Mapping[str, Callable[[Audio], Audio] | None] = {
+    "clean": lambda audio: audio,
+    "noisy": _noisy,
+    "silent": _silent,
+    "reversed": _reversed,
+    "half": _cut,
+    "wrong words": None,  # the next clip's sound
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredClip:
+    """One clip under one control, and what the reward gave it."""
+
+    id: str
+    control: str
+    text: str
+    duration_s: float
+    score: Score
+
+
+def score_clips(
+    reward: Reward, clips: Sequence[tuple[str, str, str, Audio]], *, controls: Sequence[str] = tuple(CONTROLS)
+) -> tuple[list[ScoredClip], float]:
+    """The scores of `clips` (id, text, language, sound), each under each control, and the seconds that the clean ones took.
+
+    Silence is handed to the reward as speech: what it does with it is what is asked.
+
+    Raises: RewardError if the reward breaks its contract.
+    """
+    scored: list[ScoredClip] = []
+    clean_s = 0.0
+    for control in controls:
+        spoil = CONTROLS[control]
+        sounds = (
+            [spoil(audio) for _, _, _, audio in clips]
+            if spoil is not None
+            else [clips[(index + 1) % len(clips)][3] for index in range(len(clips))]
+        )
+        rollouts = [
+            _rollout(name, text, language, sound)
+            for (name, text, language, _), sound in zip(clips, sounds, strict=True)
+        ]
+        started = time.perf_counter()
+        scores = score_all(reward, rollouts)
+        if control == "clean":
+            clean_s = time.perf_counter() - started
+        scored += [
+            ScoredClip(name, control, text, sound.duration_s, score)
+            for (name, text, _, _), sound, score in zip(clips, sounds, scores, strict=True)
+        ]
+    return scored, clean_s
+
+
+def _rollout(name: str, text: str, language: str, audio: Audio) -> Rollout:
+    completion = Completion(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32), FinishReason.STOP, 0)
+    return Rollout(Utterance(name, text, language), completion, np.zeros((0, 1), np.int64), audio, Outcome.SPEECH)
+
+
+def area_under_curve(better: Sequence[float], worse: Sequence[float]) -> float:
+    """The chance that one of `better` is above one of `worse`, ties counting half: 1 separates, 0.5 does not.
+
+    Raises: ValueError if one of the two is empty.
+    """
+    if not better or not worse:
+        raise ValueError("nothing to compare")
+    difference = np.asarray(better)[:, None] - np.asarray(worse)[None, :]
+    return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
+
+
+def summarize(scored: Sequence[ScoredClip], clean_s: float) -> dict[str, Any]:
+    """Separability by control, spread and saturation of the clean clips, correlation of the parts, and cost.
+
+    `saturated_share` counts clean clips within 0.001 of the best value given; parts that do not vary have no correlation.
+    """
+    clean = [clip for clip in scored if clip.control == "clean" and clip.score.value is not None]
+    values = [float(clip.score.value) for clip in clean if clip.score.value is not None]
+    controls: dict[str, dict[str, Any]] = {}
+    for control in dict.fromkeys(clip.control for clip in scored):
+        all_of = [clip for clip in scored if clip.control == control]
+        own = [clip.score.value for clip in all_of if clip.score.value is not None]
+        controls[control] = {
+            "clips": len(all_of),
+            "unscored": len(all_of) - len(own),
+            "mean": float(np.mean(own)) if own else None,
+            "std": float(np.std(own)) if own else None,
+            "auc_of_clean": area_under_curve(values, own) if own and values and control != "clean" else None,
+        }
+    seconds = sum(clip.duration_s for clip in scored if clip.control == "clean")
+    return {
+        "controls": controls,
+        "saturated_share": float((np.asarray(values) > max(values) - 1e-3).mean()) if values else None,
+        "correlations": _correlations(clean),
+        "seconds_per_clip": clean_s / len(clean) if clean else None,
+        "times_real_time": seconds / clean_s if clean_s > 0 else None,
+    }
+
+
+def _correlations(clean: Sequence[ScoredClip]) -> dict[str, float]:
+    """Spearman's rank correlation of each pair of parts."""
+    names = list(clean[0].score.parts) if clean else []
+    columns = {name: [clip.score.parts[name] for clip in clean] for name in names}
+    varying = [name for name in names if len(set(columns[name])) > 1]
+    return {
+        f"{one} ~ {other}": float(spearmanr(columns[one], columns[other]).statistic)
+        for index, one in enumerate(varying)
+        for other in varying[index + 1 :]
+    }

@@ -1,0 +1,85 @@
+"""The reward's own examination: AUC by hand, controls that spoil, and the command on real speech."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from elocution.cli.main import app
+from elocution.errors import DataError
+from elocution.eval.separability import CONTROLS, area_under_curve, score_clips, summarize
+from elocution.types import Audio, Rollout, Score
+
+SPEECH = Path(__file__).parents[2] / "data" / "speech"
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "area"),
+    [([2, 3], [0, 1], 1.0), ([0, 1], [2, 3], 0.0), ([1, 1], [1, 1], 0.5), ([1, 3], [2, 0], 0.75), ([1], [1, 0], 0.75)],
+)
+def test_the_area_by_hand(better: list[float], worse: list[float], area: float) -> None:
+    assert area_under_curve(better, worse) == area
+
+
+def test_an_area_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to compare"):
+        area_under_curve([], [1.0])
+
+
+class Loudest:
+    """Gives the level; fails on silence."""
+
+    def __call__(self, rollouts: list[Rollout]) -> list[Score]:
+        levels = [float(np.abs(rollout.audio.samples).mean()) for rollout in rollouts if rollout.audio]
+        return [
+            Score(level, parts={"level": level, "twice": 2 * level, "same": 1.0})
+            if level
+            else Score(None, error="none")
+            for level in levels
+        ]
+
+
+def test_a_summary_counts_compares_and_correlates() -> None:
+    clips = [
+        (f"clip-{index}", "a b", "en", Audio(np.full(8000, 0.1 * (index + 1), dtype=np.float32), 16_000))
+        for index in range(4)
+    ]
+    scored, clean_s = score_clips(Loudest(), clips)  # type: ignore[arg-type]
+    assert len(scored) == 4 * len(CONTROLS)
+    summary = summarize(scored, clean_s)
+    assert summary["controls"]["silent"] == {"clips": 4, "unscored": 4, "mean": None, "std": None, "auc_of_clean": None}
+    assert summary["controls"]["reversed"]["auc_of_clean"] == 0.5
+    assert summary["controls"]["wrong words"]["auc_of_clean"] == 0.5
+    assert summary["controls"]["noisy"]["auc_of_clean"] < 0.5  # this reward likes noise, and that is shown
+    assert summary["saturated_share"] == 0.25
+    assert summary["correlations"] == {"level ~ twice": pytest.approx(1.0)}
+    assert summary["seconds_per_clip"] == clean_s / 4
+
+
+def test_s01_s06_the_command_shows_that_the_default_reward_separates_real_speech(tmp_path: Path) -> None:
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    for file in sorted(SPEECH.glob("*.flac"))[:3]:
+        shutil.copy(file, folder)
+        (folder / f"{file.stem}.txt").write_text(file.stem.replace("-", " "))
+    output = tmp_path / "scores.jsonl"
+    result = CliRunner().invoke(app, ["score", str(folder), "--output", str(output), "--set", "reward.workers=1"])
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    values = {control: [row["value"] for row in rows if row["control"] == control] for control in CONTROLS}
+    assert values["silent"] == [0.0] * 3
+    assert all(area_under_curve(values["clean"], values[control]) == 1.0 for control in CONTROLS if control != "clean")
+    assert "1.000" in result.output
+    assert "x real time" in result.output
+
+
+def test_a_single_clip_has_no_wrong_words(tmp_path: Path) -> None:
+    file = next(SPEECH.glob("*.flac"))
+    shutil.copy(file, tmp_path)
+    (tmp_path / f"{file.stem}.txt").write_text("one")
+    result = CliRunner().invoke(app, ["score", str(tmp_path)])
+    assert isinstance(result.exception, DataError)
+    assert "at least 2" in str(result.exception)
