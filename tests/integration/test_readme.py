@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,10 @@ def test_the_make_targets_that_the_readme_names_exist(target: str) -> None:
 def test_every_command_works_as_written(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(MY_TOML, encoding="utf-8")
     (tmp_path / "prompts.jsonl").write_text('{"text": "the doctor visited the school"}\n', encoding="utf-8")
+    (tmp_path / "recordings").mkdir()
+    for file in sorted((ROOT / "tests" / "data" / "speech").glob("*.flac"))[:2]:
+        shutil.copy(file, tmp_path / "recordings")
+        (tmp_path / "recordings" / f"{file.stem}.txt").write_text(file.stem.replace("-", " "), encoding="utf-8")
     for command in commands():
         program, *arguments = shlex.split(command)
         assert program == "elocution"
