@@ -119,29 +119,13 @@ class LaunchedServer:
         self.stop()
 
     def start(self) -> None:
-        """Starts the server and waits until it is healthy; its log grows at the end.
+        """Starts the server, unless it runs, and waits until it is healthy; its log grows at the end.
 
         Raises: EngineError if the port is in use; EngineUnavailable, with the end of the log, if the server exits or is
         not healthy in time.
         """
-        _check_port_is_free(self._launch.host, self._port)
-        command = list(self._launch.command(self._port))
-        changes = self._launch.environment
-        environment = {key: value for key, value in os.environ.items() if key not in changes}
-        environment |= {key: value for key, value in changes.items() if value is not None}
-        with reporting_disk_errors(self.log_path):
-            self.log_path.parent.mkdir(parents=True, exist_ok=True)
-            log: IO[bytes] = self.log_path.open("ab")
-        logger.info("starting %s, log in %s", " ".join(command), self.log_path)
-        with log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", str(watchdog.__file__), str(self._launch.grace_s), *command],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,  # Ctrl-C is for this process, which then stops the server itself
-            )
+        if not self._is_running():
+            self._spawn()
         try:
             reason = self._wait(self._launch.start_timeout_s)
         except BaseException:
@@ -188,6 +172,26 @@ class LaunchedServer:
             with suppress(BrokenPipeError):
                 process.stdin.close()
         process.wait()
+
+    def _spawn(self) -> None:
+        _check_port_is_free(self._launch.host, self._port)
+        command = list(self._launch.command(self._port))
+        changes = self._launch.environment
+        environment = {key: value for key, value in os.environ.items() if key not in changes}
+        environment |= {key: value for key, value in changes.items() if value is not None}
+        with reporting_disk_errors(self.log_path):
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            log: IO[bytes] = self.log_path.open("ab")
+        logger.info("starting %s, log in %s", " ".join(command), self.log_path)
+        with log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(watchdog.__file__), str(self._launch.grace_s), *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for this process, which then stops the server itself
+            )
 
     def _is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
