@@ -41,7 +41,7 @@ def settings(vllm_python: str) -> ServerConfig:
 def tiny_server(settings: ServerConfig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchedServer]:
     """The tiny Llama with room for adapters; tests restore what they change by loading weights of their own."""
     launch = vllm_launch(
-        settings, model_path=resolve_path("builtin:tiny-llasa"), precision="fp32", lora_rank=4, device="", port=0
+        settings, model_path=resolve_path("builtin:tiny-llasa"), precision="fp32", lora_rank=4, on_cpu=True
     )
     with LaunchedServer(launch, tmp_path_factory.mktemp("tiny") / "server.log") as server:
         yield server

@@ -288,7 +288,7 @@ def test_a_qwen2_of_untied_embeddings_agrees_at_any_temperature_and_after_an_upd
 ) -> None:
     policy = random_qwen2(seed=0)
     policy.save_pretrained(str(tmp_path / "qwen2"))
-    launch = vllm_launch(settings, model_path=tmp_path / "qwen2", precision="fp32", lora_rank=0, device="", port=0)
+    launch = vllm_launch(settings, model_path=tmp_path / "qwen2", precision="fp32", lora_rank=0, on_cpu=True)
     with LaunchedServer(launch, tmp_path / "server.log") as server:
         servers = VllmServers([server], vocab_size=policy.llama.config.vocab_size)
         engine = engine_of(policy, servers, tmp_path)
@@ -307,7 +307,7 @@ def test_a_server_that_reports_raw_log_probs_is_refused(settings: ServerConfig, 
     raw = settings.model_copy(update={"flags": (*settings.flags, "--logprobs-mode", "raw_logprobs")})
     policy = random_qwen2(seed=0)
     policy.save_pretrained(str(tmp_path / "qwen2"))
-    launch = vllm_launch(raw, model_path=tmp_path / "qwen2", precision="fp32", lora_rank=0, device="", port=0)
+    launch = vllm_launch(raw, model_path=tmp_path / "qwen2", precision="fp32", lora_rank=0, on_cpu=True)
     servers = VllmServers([LaunchedServer(launch, tmp_path / "server.log")], vocab_size=policy.llama.config.vocab_size)
     with pytest.raises(EngineError, match="--logprobs-mode processed_logprobs"):
         servers.start()

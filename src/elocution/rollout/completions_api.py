@@ -137,7 +137,6 @@ def score_body(
         "model": model,
         "prompt": [[*prompt_ids, *ids[:position]] for position in positions],
         "n": 1,
-        "seed": 0,
         "max_tokens": 1,
         "logprobs": 0,
         "logprob_token_ids": sorted({ids[position] for position in positions}),

@@ -80,12 +80,8 @@ class VllmEngine:
     def publish(self, version: int) -> None:
         """Writes the policy's weights, loads them into every server, and proves that it samples from them.
 
-        Does nothing if an engine on the same servers has published `version` already.
-
         Raises: RatioMismatch if a server's log-probs are not the policy's; EngineError, EngineUnavailable.
         """
-        if self._servers.version == version:
-            return
         path = self._weights_path / f"version_{version}"
         shutil.rmtree(self._weights_path, ignore_errors=True)
         path.mkdir(parents=True)
@@ -109,39 +105,12 @@ class VllmEngine:
         self._servers.load_adapter(directory, version)
 
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
-        """The completions of each request, in the order of its seeds.
+        """The completions of each request, in the order of its seeds; weights cannot change before all are drawn.
 
         Raises: EngineError if an answer is not what was asked for; EngineUnavailable if no server answers.
         """
-        servers, version = self._servers, self._servers.version
-        if version is None:
-            raise EngineError("no weights have been published to the engine")
-        self._check_lengths(requests)
-        sampling, model, salt = self._sampling(), servers.model, servers.token
-        draws = plan_draws(requests)
-        questions = [
-            Question(
-                completion_body(draw, sampling, model=model, cache_salt=salt),
-                partial(completions_of, draw=draw, sampling=sampling, version=version),
-                draw.count,
-            )
-            for draw in draws
-        ]
-        try:
-            answers = servers.ask(questions)
-        except IllegalIds as error:
-            self.counts["illegal_ids"] += error.count
-            raise
-        if self._sleeps:
-            servers.sleep()
-        found = {
-            (draw.request, draw.first + place): completion
-            for draw, completions in zip(draws, answers, strict=True)
-            for place, completion in enumerate(completions)
-        }
-        return [
-            [found[index, sibling] for sibling in range(len(request.seeds))] for index, request in enumerate(requests)
-        ]
+        with self._servers.lock:
+            return self._generate(requests)
 
     def score(self, sequences: Sequence[TokenSequence]) -> list[NDArray[np.float32]]:
         """Log-probs, nats, of each completion's ids over the legal ids at the engine's temperature. Shapes: [T] each.
@@ -170,6 +139,37 @@ class VllmEngine:
         return [
             np.concatenate([part for part, owner in zip(first, owners, strict=True) if owner == index])
             for index in range(len(sequences))
+        ]
+
+    def _generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
+        servers, version = self._servers, self._servers.version
+        if version is None:
+            raise EngineError("no weights have been published to the engine")
+        self._check_lengths(requests)
+        sampling, model, salt = self._sampling(), servers.model, servers.token
+        draws = plan_draws(requests)
+        questions = [
+            Question(
+                completion_body(draw, sampling, model=model, cache_salt=salt),
+                partial(completions_of, draw=draw, sampling=sampling, version=version),
+                draw.count,
+            )
+            for draw in draws
+        ]
+        try:
+            answers = servers.ask(questions)
+        except IllegalIds as error:
+            self.counts["illegal_ids"] += error.count
+            raise
+        if self._sleeps:
+            servers.sleep()
+        found = {
+            (draw.request, draw.first + place): completion
+            for draw, completions in zip(draws, answers, strict=True)
+            for place, completion in enumerate(completions)
+        }
+        return [
+            [found[index, sibling] for sibling in range(len(request.seeds))] for index, request in enumerate(requests)
         ]
 
     def _sampling(self) -> Sampling:

@@ -23,7 +23,14 @@ _ENVIRONMENT = {
 
 
 def vllm_launch(
-    settings: ServerConfig, *, model_path: Path, precision: str, lora_rank: int, device: str, port: int
+    settings: ServerConfig,
+    *,
+    model_path: Path,
+    precision: str,
+    lora_rank: int,
+    on_cpu: bool,
+    device: str = "",
+    port: int = 0,
 ) -> ServerLaunch:
     """The launch of a server of the checkpoint in `model_path`, on `device` (empty: whatever there is).
 
@@ -38,6 +45,9 @@ def vllm_launch(
         *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
         *(("--enable-lora", "--max-lora-rank", str(_lora_room(lora_rank))) if lora_rank else ()),
         *(("--enable-sleep-mode",) if settings.sleep else ()),
+        # A prompt that is read in two parts takes a seed's draw back, which dies on a CPU ("CPU Generator does not use
+        # offset", vllm 0.32.0).
+        *(("--no-enable-chunked-prefill",) if on_cpu else ()),
         *settings.flags,
     ]
     environment: dict[str, str | None] = {**_ENVIRONMENT}

@@ -4,6 +4,7 @@ Endpoints and their meaning are those of vllm 0.32.0 in development mode; see do
 """
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class _Weights:
 class VllmServers:
     """One or more servers of the same model, used by any number of engines.
 
+    Whoever holds `lock` keeps other threads from loading weights. `version` is that of the weights, None without any.
     `counts` says how often something had to be done again; see `Replicas`.
     """
 
@@ -77,6 +79,7 @@ class VllmServers:
         self._wanted: _Weights | None = None
         self._base_model, self.max_length = "", 0
         self._is_asleep = False
+        self.lock = threading.RLock()
         self.version: int | None = None
         self.counts = self._replicas.counts
 
@@ -161,11 +164,12 @@ class VllmServers:
             self._is_asleep = False
 
     def _load(self, directory: Path, version: int, *, is_adapter: bool) -> None:
-        self.wake()
-        self.version = None
-        self._wanted = _Weights(f"{self._run}-{uuid.uuid4().hex[:6]}-v{version}", directory.absolute(), is_adapter)
-        self._replicas.restore()
-        self.version = version
+        with self.lock:
+            self.wake()
+            self.version = None
+            self._wanted = _Weights(f"{self._run}-{uuid.uuid4().hex[:6]}-v{version}", directory.absolute(), is_adapter)
+            self._replicas.restore()
+            self.version = version
 
     def _restore(self, client: JsonClient) -> bool:
         """Makes a server hold the wanted weights; whether it had to load them."""

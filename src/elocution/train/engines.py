@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedModel
 
 from elocution.assets import resolve_path
@@ -82,6 +83,7 @@ def _vllm_servers(config: RunConfig, run_path: Path) -> list[Server]:
                 model_path=resolve_path(config.model.path).absolute(),
                 precision=config.model.precision,
                 lora_rank=config.model.lora.rank,
+                on_cpu=not torch.cuda.is_available(),
                 device=device,
                 port=settings.port + index if settings.port else 0,
             ),

@@ -129,7 +129,9 @@ def test_an_unreachable_server_is_named(policy: LlasaPolicy) -> None:
 
 def test_another_kind_of_server_behind_the_url_is_named(policy: LlasaPolicy, fake: FakeVllm) -> None:
     fake.reply = lambda path, body: (200, b"<html>it works</html>")  # type: ignore[method-assign]
-    with pytest.raises(EngineError, match=r"does not answer as a vLLM server in development mode.*VLLM_SERVER_DEV_MODE"):
+    with pytest.raises(
+        EngineError, match=r"does not answer as a vLLM server in development mode.*VLLM_SERVER_DEV_MODE"
+    ):
         servers_of(policy, fake.url).start()
 
 
