@@ -44,7 +44,7 @@ _PROBES, _PROBE_LENGTH = 2, 12
 class VllmEngine:
     """Samples from `policy` at `temperature`, restricted to its legal ids, on servers that other engines may share.
 
-    `counts` says how often servers had to be asked again; see `Replicas`. `illegal_ids` counts ids outside the legal set.
+    `counts` has what `vllm_servers.COUNTED` names, of all engines on the same servers.
     """
 
     def __init__(

@@ -17,11 +17,14 @@ from elocution.rollout.launch import Server
 from elocution.rollout.replicas import Job, Replicas
 from elocution.rollout.tied_head import lacks_head
 
-__all__ = ["Question", "VllmServers"]
+__all__ = ["COUNTED", "Question", "VllmServers"]
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+COUNTED = ("retries", "late", "reloads", "stale", "illegal_ids")
+"""What is counted: questions asked again, of them for a late answer, weights loaded again into a server that had lost
+them, answers thrown away because of that, ids outside the legal set."""
 _LOGPROBS_MODE = "processed_logprobs"
 _COMPLETIONS = "/v1/completions"
 
@@ -52,7 +55,7 @@ class VllmServers:
     """One or more servers of the same model, used by any number of engines.
 
     Whoever holds `lock` keeps other threads from loading weights. `version` is that of the weights, None without any.
-    `counts` says how often something had to be done again; see `Replicas`.
+    `counts` has what `COUNTED` names.
     """
 
     def __init__(

@@ -18,19 +18,23 @@ from elocution.rollout.launch import LaunchedServer, RemoteServer, Server
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.rollout.vllm import VllmEngine
 from elocution.rollout.vllm_launch import check_vllm_is_installed, vllm_launch
-from elocution.rollout.vllm_servers import VllmServers
+from elocution.rollout.vllm_servers import COUNTED, VllmServers
 
 __all__ = ["Engines", "build_engines"]
 
 
 @dataclass(frozen=True)
 class Engines:
-    """`start` brings servers up, where there are any, and `stop` ends them; both may take a while."""
+    """`start` brings servers up, where there are any, and `stop` ends them; both may take a while.
+
+    `counts` says how often servers have had to be asked again since, and why; empty without servers.
+    """
 
     rollout: RolloutEngine
     evaluation: RolloutEngine
     start: Callable[[], None]
     stop: Callable[[], None]
+    counts: Callable[[], dict[str, int]]
 
 
 def build_engines(config: RunConfig, policy: Policy, save: Callable[[str], None], run_path: Path) -> Engines:
@@ -43,7 +47,7 @@ def build_engines(config: RunConfig, policy: Policy, save: Callable[[str], None]
         engine, evaluation = (
             TorchEngine(policy, temperature=each, batch_size=config.rollout.batch_size) for each in temperatures
         )
-        return Engines(engine, evaluation, start=_do_nothing, stop=_do_nothing)
+        return Engines(engine, evaluation, start=_do_nothing, stop=_do_nothing, counts=dict)
     settings = config.rollout.server
     if not isinstance(policy.model, PreTrainedModel):
         raise ConfigError(f'rollout.engine = "vllm" needs a model of transformers, not {type(policy.model).__name__}')
@@ -68,7 +72,13 @@ def build_engines(config: RunConfig, policy: Policy, save: Callable[[str], None]
         VllmEngine(policy, servers, temperature=each, save=save, weights_path=weights_path, sleeps=settings.sleep)
         for each in temperatures
     )
-    return Engines(sampler, evaluator, start=servers.start, stop=stop)
+    return Engines(
+        sampler,
+        evaluator,
+        start=servers.start,
+        stop=stop,
+        counts=lambda: {name: servers.counts[name] for name in COUNTED},
+    )
 
 
 def _vllm_servers(config: RunConfig, run_path: Path) -> list[Server]:

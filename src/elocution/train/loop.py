@@ -221,6 +221,7 @@ class _Run:
             "groups/resampled": resampled,
             "updates/skipped": self.skipped - skipped_before,
             **{f"time/{stage}_s": seconds for stage, seconds in times.items()},
+            **{f"engine/{name}": count for name, count in self.parts.engines.counts().items()},
             "time/update_s": update_s,
             "time/step_s": time.perf_counter() - started,
             "memory/peak_mib": peak_memory_mib(),

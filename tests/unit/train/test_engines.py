@@ -15,6 +15,7 @@ def test_engines_sample_at_the_temperatures_of_training_and_evaluation(tmp_path:
     config = load_config(None, ["rollout.temperature=0.9", "eval.temperature=0.4"])
     engines = build_engines(config, policy, policy.save_pretrained, tmp_path)
     assert isinstance(engines.rollout, TorchEngine)
+    assert engines.counts() == {}
     assert (engines.rollout.temperature, engines.evaluation.temperature) == (0.9, 0.4)
 
 
@@ -23,6 +24,7 @@ def test_engines_of_servers_by_url_touch_nothing_until_they_are_started(tmp_path
     config = load_config(None, ["rollout.engine=vllm", "rollout.server.urls=['http://127.0.0.1:1']"])
     engines = build_engines(config, policy, policy.save_pretrained, tmp_path)
     assert isinstance(engines.rollout, VllmEngine)
+    assert engines.counts() == {"retries": 0, "late": 0, "reloads": 0, "stale": 0, "illegal_ids": 0}
     engines.stop()
     assert list(tmp_path.iterdir()) == []
 
