@@ -213,6 +213,11 @@ class VllmServers:
             settings = client.get("/server_info", {"config_format": "json"})["vllm_config"]["model_config"]
             mode = settings["logprobs_mode"]
             client.get("/weight_info")
+            # A run that was killed may have left the server so; it would answer nothing.
+            if client.get("/is_sleeping")["is_sleeping"]:
+                client.post("/wake_up")
+            if client.get("/is_paused")["is_paused"]:
+                client.post("/resume")
         except (EngineError, LookupError, TypeError, AttributeError) as error:
             raise EngineError(
                 f"{client.url} does not answer as a vLLM server in development mode does "

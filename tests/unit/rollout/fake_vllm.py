@@ -26,6 +26,8 @@ class FakeVllm:
         self.calls: list[str] = []
         self.is_healthy = True
         self.refuses_weights = False
+        self.is_paused = False
+        self.is_sleeping = False
         self.url = ""
 
     def reply(self, path: str, body: Answer) -> tuple[int, Any]:
@@ -46,7 +48,15 @@ class FakeVllm:
                 return (500, {"error": {"message": "no such file"}}) if self.refuses_weights else (200, {})
             case "/reset_prefix_cache":
                 return 200, {"success": True}
-            case "/pause" | "/resume" | "/sleep" | "/wake_up":
+            case "/is_paused":
+                return 200, {"is_paused": self.is_paused}
+            case "/is_sleeping":
+                return 200, {"is_sleeping": self.is_sleeping}
+            case "/pause" | "/resume":
+                self.is_paused = path == "/pause"
+                return 200, {}
+            case "/sleep" | "/wake_up":
+                self.is_sleeping = path == "/sleep"
                 return 200, {}
             case "/v1/completions":
                 return self.complete(body)

@@ -148,6 +148,31 @@ def test_a_model_of_another_vocabulary_is_refused(policy: LlasaPolicy, fake: Fak
         servers_of(policy, fake.url).start()
 
 
+def test_a_server_that_a_killed_run_left_paused_or_asleep_is_woken(
+    policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm
+) -> None:
+    fake.is_paused = fake.is_sleeping = True
+    servers = servers_of(policy, fake.url)
+    servers.start()
+    assert not fake.is_paused
+    assert not fake.is_sleeping
+
+
+def test_sleep_is_between_batches_only(policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm) -> None:
+    servers = servers_of(policy, fake.url)
+    servers.start()
+    engine = VllmEngine(
+        policy, servers, temperature=1.0, save=policy.save_pretrained, weights_path=checkpoint, sleeps=True
+    )
+    fake.tamper = lambda body, answer: (503, None) if fake.is_sleeping else (200, answer)
+    for version in (1, 2):
+        engine.load_weights(checkpoint, version)
+        assert not fake.is_sleeping
+        engine.generate(requests(policy))
+        assert fake.is_sleeping
+        engine.generate(requests(policy))
+
+
 def test_a_proxy_of_the_environment_is_not_used(
     policy: LlasaPolicy, fake: FakeVllm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
