@@ -9,12 +9,13 @@ import pytest
 from elocution.assets import resolve_path
 from elocution.config.tree import ServerConfig
 from elocution.policies.llasa import LlasaPolicy
-from elocution.rollout.launch import LaunchedServer
+from elocution.rollout.launch import LaunchedServer, RemoteServer
 from elocution.rollout.vllm_launch import vllm_launch
 from elocution.rollout.vllm_servers import VllmServers
 
 # What lets a server run beside other work on a small machine.
 ON_A_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+VOCABULARY = 2223  # of the tiny checkpoint
 ROOT = Path(__file__).parents[2]
 
 
@@ -48,8 +49,11 @@ def tiny_server(settings: ServerConfig, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def tiny_servers(tiny_server: LaunchedServer) -> VllmServers:
-    return VllmServers([tiny_server], vocab_size=2223)
+def tiny_servers(tiny_server: LaunchedServer) -> Iterator[VllmServers]:
+    """The tiny server as one that somebody else runs."""
+    servers = VllmServers([RemoteServer(tiny_server.url)], vocab_size=VOCABULARY)
+    yield servers
+    servers.stop()
 
 
 @pytest.fixture

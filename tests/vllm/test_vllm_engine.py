@@ -253,19 +253,23 @@ def test_sleeping_and_waking_leave_the_weights_as_they_are(
 
 
 def test_a_server_that_died_comes_back_with_the_trained_weights(
-    settings: ServerConfig, tiny_policy: LlasaPolicy, tiny_server: LaunchedServer, tmp_path: Path
+    tiny_policy: LlasaPolicy, tiny_server: LaunchedServer, tmp_path: Path
 ) -> None:
-    servers = VllmServers([tiny_server], vocab_size=2223, backoff_s=0.1)
-    engine = engine_of(tiny_policy, servers, tmp_path)
-    move(tiny_policy, seed=4)
-    engine.publish(1)
-    restarts = tiny_server.restarts
-    tiny_server.stop()
-    asked = requests(tiny_policy, siblings=2)
-    groups = engine.generate(asked)
-    assert deviation(tiny_policy, asked, groups, 1.0) < 1e-4
-    assert tiny_server.restarts == restarts + 1
-    assert engine.counts["reloads"] == 1
+    servers = VllmServers([tiny_server], vocab_size=len(tiny_policy.tokenizer), backoff_s=0.1)
+    try:
+        engine = engine_of(tiny_policy, servers, tmp_path)
+        move(tiny_policy, seed=4)
+        engine.publish(1)
+        restarts = tiny_server.restarts
+        tiny_server.stop()
+        asked = requests(tiny_policy, siblings=2)
+        groups = engine.generate(asked)
+        assert deviation(tiny_policy, asked, groups, 1.0) < 1e-4
+        assert tiny_server.restarts == restarts + 1
+        assert engine.counts["reloads"] == 1
+    finally:
+        servers.stop()
+        tiny_server.start()
 
 
 def test_too_long_a_request_is_refused_before_it_is_cut_short(
@@ -280,7 +284,7 @@ def test_too_long_a_request_is_refused_before_it_is_cut_short(
 def test_a_model_of_another_vocabulary_behind_the_url_is_refused(tiny_server: LaunchedServer) -> None:
     for vocab_size in (2222, 2224):
         with pytest.raises(EngineError, match="another vocabulary than the policy"):
-            VllmServers([RemoteServer(tiny_server.url)], vocab_size=vocab_size).start()
+            VllmServers([RemoteServer(tiny_server.url)], vocab_size=vocab_size).start()  # and closes what it opened
 
 
 def test_a_qwen2_of_untied_embeddings_agrees_at_any_temperature_and_after_an_update(
@@ -289,8 +293,8 @@ def test_a_qwen2_of_untied_embeddings_agrees_at_any_temperature_and_after_an_upd
     policy = random_qwen2(seed=0)
     policy.save_pretrained(str(tmp_path / "qwen2"))
     launch = vllm_launch(settings, model_path=tmp_path / "qwen2", precision="fp32", lora_rank=0, on_cpu=True)
-    with LaunchedServer(launch, tmp_path / "server.log") as server:
-        servers = VllmServers([server], vocab_size=policy.llama.config.vocab_size)
+    servers = VllmServers([LaunchedServer(launch, tmp_path / "server.log")], vocab_size=policy.llama.config.vocab_size)
+    try:
         engine = engine_of(policy, servers, tmp_path)
         for version, temperature in enumerate((1.0, 0.7)):
             engine.temperature = temperature
@@ -301,6 +305,8 @@ def test_a_qwen2_of_untied_embeddings_agrees_at_any_temperature_and_after_an_upd
                 for text in ("one", "mary painted the house")
             ]
             assert deviation(policy, asked, engine.generate(asked), temperature) < 1e-4
+    finally:
+        servers.stop()
 
 
 def test_a_server_that_reports_raw_log_probs_is_refused(settings: ServerConfig, tmp_path: Path) -> None:
