@@ -112,7 +112,7 @@ class VllmEngine:
         with self._servers.lock:
             return self._generate(requests)
 
-    def score(self, sequences: Sequence[TokenSequence]) -> list[NDArray[np.float32]]:
+    def score(self, probes: Sequence[TokenSequence]) -> list[NDArray[np.float32]]:
         """Log-probs, nats, of each completion's ids over the legal ids at the engine's temperature. Shapes: [T] each.
 
         Every server is asked. One short request for each position: meant for probes.
@@ -121,7 +121,7 @@ class VllmEngine:
         """
         sampling, model, salt = self._sampling(), self._servers.model, self._servers.token
         questions, owners = [], []
-        for owner, (prompt_ids, completion_ids) in enumerate(sequences):
+        for owner, (prompt_ids, completion_ids) in enumerate(probes):
             ids = completion_ids[:, 0].tolist()
             for start in range(0, len(ids), MAX_SCORED_IDS):
                 positions = range(start, min(start + MAX_SCORED_IDS, len(ids)))
@@ -138,7 +138,7 @@ class VllmEngine:
                 )
         return [
             np.concatenate([part for part, owner in zip(first, owners, strict=True) if owner == index])
-            for index in range(len(sequences))
+            for index in range(len(probes))
         ]
 
     def _generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
