@@ -1,7 +1,7 @@
 """Several servers that hold the same weights: least-loaded dispatch, bounded retries, and no answer of other weights.
 
 A server that restarts comes back with the weights that it was launched with. Each server therefore has an epoch, which
-grows whenever its weights had to be loaded again; an answer counts only if the epoch did not change from before the
+grows whenever its weights had to be loaded again or it was given up; an answer counts only if the epoch did not change from before the
 question until after the batch. Knows no engine's protocol.
 """
 
@@ -172,6 +172,7 @@ class Replicas:
             except EngineUnavailable as error:
                 logger.warning("left out from now on: %s", error)
                 replica.is_down, self._last_failure = True, error
+                replica.epoch += 1  # nobody can tell any more with which weights it answered
                 return False
             replica.is_down = False
             if is_loaded:

@@ -380,6 +380,31 @@ def test_a_server_that_is_gone_is_left_out_until_it_is_back_with_the_weights(
         assert other.bodies
 
 
+def test_answers_of_a_server_that_restarted_and_then_died_are_thrown_away(
+    policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm
+) -> None:
+    with serving(FakeVllm(policy.llama.config.vocab_size)) as other:
+        engine = engine_of(policy, checkpoint, fake.url, other.url)
+
+        both = threading.Barrier(2, timeout=5)
+
+        def last_words(body: dict[str, Any], answer: dict[str, Any]) -> tuple[int, Any]:
+            both.wait()
+            other.reply = lambda path, body: (0, None)  # type: ignore[method-assign]
+            for choice in answer["choices"]:
+                choice["logprobs"]["token_logprobs"] = [-2.0] * len(choice["token_ids"])
+            return 200, answer
+
+        def one_of_two(body: dict[str, Any], answer: dict[str, Any]) -> tuple[int, Any]:
+            both.wait()
+            return 200, answer
+
+        other.tamper, fake.tamper = last_words, first_times(one_of_two, 1)
+        groups = engine.generate(requests(policy, prompts=2))
+        assert all((completion.rollout_logprobs == -1).all() for group in groups for completion in group)
+        assert engine.counts["stale"] == 1
+
+
 def test_a_policy_of_several_codebooks_is_refused(policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm) -> None:
     class Delayed(LlasaPolicy):
         num_channels = 17
