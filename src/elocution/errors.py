@@ -5,6 +5,7 @@ ElocutionError
 ├── DataError (ValueError)        a prompt file, row or text cannot be used
 ├── CodecError                    codes or a codec checkpoint cannot be decoded or loaded
 ├── EngineError                   rollouts could not be generated
+│   ├── EngineUnavailable         a server does not answer, or not in time: trying again may help
 │   └── RatioMismatch             sampling and training log-probs disagree where they must not
 ├── RewardError                   scores could not be had
 │   └── RewardUnavailable         a scorer is down: not the policy's fault, never a number
@@ -25,6 +26,7 @@ __all__ = [
     "DeadParameterError",
     "ElocutionError",
     "EngineError",
+    "EngineUnavailable",
     "MemoryExhausted",
     "MissingDependency",
     "NonFiniteError",
@@ -54,6 +56,10 @@ class CodecError(ElocutionError):
 
 class EngineError(ElocutionError):
     """Rollouts could not be generated."""
+
+
+class EngineUnavailable(EngineError):
+    """An engine's server cannot be reached, fails, or answers late; trying again may help."""
 
 
 class RatioMismatch(EngineError):

@@ -46,7 +46,7 @@ def _options(
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.INFO, format="%(message)s", stream=sys.stderr, force=True
     )
-    for noisy in ("httpx", "matplotlib", "numba", "urllib3", "filelock"):
+    for noisy in ("httpx", "httpx2", "matplotlib", "numba", "urllib3", "filelock"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
+    "ServerConfig",
     "StrictConfig",
     "TrainConfig",
 ]
@@ -87,8 +88,42 @@ class DataConfig(StrictConfig):
     """What a bad row does: `stop` the run before it starts, or `skip` the row, counted and listed."""
 
 
+class ServerConfig(StrictConfig):
+    """Where the servers of another engine are; docs/engines.md has the commands. Has no effect with `torch`."""
+
+    urls: tuple[str, ...] = Field(default=(), strict=False)
+    """Servers that run already, for example `http://10.0.0.2:8000`; empty starts one for each entry of `devices`."""
+    python: str = ""
+    """Python of the environment that the engine is installed in; empty is the one that runs elocution."""
+    devices: tuple[str, ...] = Field(default=("",), min_length=1, strict=False)
+    """One server is started for each entry, with CUDA_VISIBLE_DEVICES set to it; an empty entry leaves that as it is."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """Port of the first server that is started, the others take those that follow; 0 takes free ones."""
+    flags: tuple[str, ...] = Field(default=(), strict=False)
+    """Further arguments of a server that is started, for example `--max-model-len=2048`."""
+    env: dict[str, str] = {}
+    """Further environment variables of a server that is started."""
+    start_timeout_s: float = Field(default=600.0, gt=0, le=86_400)
+    """Longest time that a server may take to start, seconds."""
+    request_timeout_s: float = Field(default=600.0, gt=0, le=86_400)
+    """Longest time that a server may take for one answer, seconds."""
+    retries: int = Field(default=3, ge=0, le=100)
+    """Times that a question is asked again after a failure; then the run stops."""
+    max_restarts: int = Field(default=3, ge=0, le=100)
+    """Times that a server that was started and died is started again; then the run goes on without it, or stops."""
+    max_in_flight: int = Field(default=64, ge=1, le=4096)
+    """Requests that one server may have at once; a request is one prompt with its group."""
+    weights_dir: str = ""
+    """Folder through which weights reach the servers, which must see it under the same path; empty is the run directory."""
+    sleep: bool = False
+    """Let servers give their GPU memory back while the learner works, for servers on the learner's own GPU."""
+
+
 class RolloutConfig(StrictConfig):
     """How completions are drawn."""
+
+    engine: Literal["torch", "vllm"] = "torch"
+    """What draws them: `torch` in this process, or `vllm` servers, for policies of one codebook."""
 
     group_size: int = Field(default=8, ge=2, le=1024)
     """Completions of one prompt, which are compared with each other."""
@@ -103,7 +138,8 @@ class RolloutConfig(StrictConfig):
     min_codes: int = Field(default=40, ge=1, le=100_000)
     """Smallest token budget, codes."""
     batch_size: int = Field(default=128, ge=1)
-    """Completions drawn at once."""
+    """Completions drawn at once; servers batch by themselves."""
+    server: ServerConfig = ServerConfig()
 
 
 class ComponentConfig(StrictConfig):

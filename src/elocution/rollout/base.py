@@ -26,7 +26,12 @@ class RolloutRequest:
 
 
 class RolloutEngine(Protocol):
-    """Draws completions with the weights that were last published."""
+    """Draws completions with the weights that were last published.
+
+    `temperature` is that of the softmax, and may be changed between calls.
+    """
+
+    temperature: float
 
     def publish(self, version: int) -> None:
         """After this returns, `generate` draws with the policy's current weights and stamps `version`."""

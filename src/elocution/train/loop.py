@@ -72,7 +72,8 @@ def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: 
     with ExitStack() as stack:
         run = stack.enter_context(RunDirectory(run_path, resume=resume))
         checkpoint = _checkpoint_to_resume(run, config) if resume else None
-        parts = build_parts(config, checkpoint.model_path if checkpoint else None)
+        parts = build_parts(config, checkpoint.model_path if checkpoint else None, run_path=run_path)
+        stack.callback(parts.engines.stop)
         reward = stack.enter_context(load_reward(config.reward))
         judge = stack.enter_context(
             ScoringPool(
@@ -85,6 +86,7 @@ def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: 
             load_optimizer(checkpoint, parts.optimizer)
         else:
             _open_run(run, config, parts)
+        parts.engines.start()
         stop = stack.enter_context(StopRequest())
         return _Run(config, run, parts, reward, judge, stop, report).execute(checkpoint)
 
@@ -186,8 +188,8 @@ class _Run:
     def train_step(self, step: int) -> dict[str, Any] | None:
         """One step's metrics, or None if the run was asked to stop before the weights changed."""
         started = time.perf_counter()
-        self.parts.engine.temperature = rollout_temperature(self.config, step)
-        self.parts.engine.publish(self.version)
+        self.parts.engines.rollout.temperature = rollout_temperature(self.config, step)
+        self.parts.engines.rollout.publish(self.version)
         times = {"rollout": 0.0, "decode": 0.0, "score": 0.0}
         groups = self.collect(self.sampler.batch(step - 1), step, times)
         resampled = 0
@@ -219,6 +221,7 @@ class _Run:
             "groups/resampled": resampled,
             "updates/skipped": self.skipped - skipped_before,
             **{f"time/{stage}_s": seconds for stage, seconds in times.items()},
+            **{f"engine/{name}": count for name, count in self.parts.engines.counts().items()},
             "time/update_s": update_s,
             "time/step_s": time.perf_counter() - started,
             "memory/peak_mib": peak_memory_mib(),
@@ -319,7 +322,7 @@ class _Run:
         logger.warning("update skipped in step %d: %s; its batch is in %s", step, error, path)
 
     def evaluate(self, name: str, step: int) -> Evaluation:
-        self.parts.evaluation_engine.publish(self.version)
+        self.parts.engines.evaluation.publish(self.version)
         evaluation = self.evaluator.evaluate(
             name,
             step=step,

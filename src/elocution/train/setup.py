@@ -30,7 +30,7 @@ from elocution.policies.lora import (
     save_adapter,
 )
 from elocution.rollout.speak import Speaker
-from elocution.rollout.torch_engine import TorchEngine
+from elocution.train.engines import Engines, build_engines
 from elocution.train.learner import Learner, LearnerSettings
 from elocution.train.optim import parameter_groups
 from elocution.types import Utterance
@@ -44,9 +44,8 @@ class Parts:
 
     policy: Policy
     codec: Codec
-    engine: TorchEngine
+    engines: Engines
     speaker: Speaker
-    evaluation_engine: TorchEngine
     evaluation_speaker: Speaker
     optimizer: torch.optim.Optimizer
     save_model: Callable[[str], None]
@@ -55,8 +54,10 @@ class Parts:
     held_out: tuple[Utterance, ...]
 
 
-def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
+def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: Path = Path()) -> Parts:
     """Loads policy, reference, codec and prompts; `model_path` overrides the policy's weights when resuming.
+
+    Nothing is written yet; once they are started, engines may use folders of their own in `run_path`.
 
     Raises: ConfigError if prompts overlap or do not suffice; the loaders' own errors.
     """
@@ -83,8 +84,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         min_codes=config.rollout.min_codes,
         keep_truncated=config.algorithm.truncated == "keep",
     )
-    engine = TorchEngine(policy, temperature=config.rollout.temperature, batch_size=config.rollout.batch_size)
-    evaluation_engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
+    engines = build_engines(config, policy, models.save, run_path)
     optimizer = torch.optim.AdamW(
         parameter_groups(models.trained, config.train),
         betas=config.train.betas,
@@ -94,10 +94,9 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
     return Parts(
         policy=policy,
         codec=codec,
-        engine=engine,
-        speaker=build_speaker(engine),
-        evaluation_engine=evaluation_engine,
-        evaluation_speaker=build_speaker(evaluation_engine),
+        engines=engines,
+        speaker=build_speaker(engines.rollout),
+        evaluation_speaker=build_speaker(engines.evaluation),
         optimizer=optimizer,
         save_model=models.save,
         learner=Learner(policy, models.reference, optimizer, settings),

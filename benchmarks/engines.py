@@ -1,0 +1,100 @@
+"""Our in-process engine against a vLLM server: tokens drawn for each second of CPU, on the same prompts.
+
+`python benchmarks/engines.py PYTHON_WITH_VLLM`. CPU time is that of all processes taking part, so that other work on the
+machine counts little; each engine has one thread for its products. Log-probs, legal ids and budgets are a training run's.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import psutil
+from measuring import describe_machine
+
+from elocution.assets import resolve_path
+from elocution.config.load import load_config
+from elocution.config.tree import ServerConfig
+from elocution.data.prompts import load_prompts
+from elocution.policies.llasa import LlasaPolicy
+from elocution.rollout.base import RolloutEngine, RolloutRequest
+from elocution.rollout.launch import LaunchedServer
+from elocution.rollout.speak import token_budget
+from elocution.rollout.torch_engine import TorchEngine
+from elocution.rollout.vllm import VllmEngine
+from elocution.rollout.vllm_launch import vllm_launch
+from elocution.rollout.vllm_servers import VllmServers
+
+PROMPTS, GROUP, REPEATS = 16, 8, 3
+ON_ONE_THREAD = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+
+
+def cpu_seconds() -> float:
+    """What this process and all that it started have used so far."""
+    me = psutil.Process()
+    spent = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return sum(times.user + times.system for times in spent)
+
+
+def report(name: str, engine: RolloutEngine, ask: Callable[[int], list[RolloutRequest]]) -> None:
+    """Prints the best of `REPEATS` batches, after one that is not counted."""
+    rates = []
+    for repeat in range(REPEATS + 1):
+        spent, started = cpu_seconds(), time.perf_counter()
+        tokens = sum(len(completion.ids) for group in engine.generate(ask(repeat)) for completion in group)
+        rates.append((tokens / (cpu_seconds() - spent), tokens / (time.perf_counter() - started), tokens))
+    best = max(rates[1:])
+    print(f"  {name:<24} {best[0]:8.0f} tokens/CPU-s {best[1]:8.0f} tokens/s   ({best[2]} tokens)", flush=True)
+
+
+def main(python: str) -> None:
+    policy = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))
+    policy.model.eval()
+    utterances = load_prompts(
+        resolve_path("builtin:tiny-train"), languages=["en"], on_bad_row="stop", check_text=policy.check_text
+    ).utterances[:PROMPTS]
+    config = load_config(None).rollout
+
+    def ask(repeat: int) -> list[RolloutRequest]:
+        return [
+            RolloutRequest(
+                policy.prompt_ids(utterance),
+                tuple((repeat, index, sibling) for sibling in range(GROUP)),
+                token_budget(utterance.text, max_codes_per_char=config.max_codes_per_char, min_codes=config.min_codes),
+            )
+            for index, utterance in enumerate(utterances)
+        ]
+
+    print(describe_machine("transformers"))
+    print(f"{PROMPTS} prompts x {GROUP} completions, best of {REPEATS}")
+    torch_engine = TorchEngine(policy, temperature=1.0, batch_size=PROMPTS * GROUP)
+    torch_engine.publish(0)
+    report("elocution (torch)", torch_engine, ask)
+    for name, flags in (("vLLM, eager", ("--enforce-eager",)), ("vLLM, compiled", ())):
+        with tempfile.TemporaryDirectory() as folder:
+            settings = ServerConfig(python=python, flags=flags, env=ON_ONE_THREAD)
+            launch = vllm_launch(
+                settings, model_path=resolve_path("builtin:tiny-llasa"), precision="fp32", lora_rank=0, on_cpu=True
+            )
+            with LaunchedServer(launch, Path(folder) / "server.log") as server:
+                servers = VllmServers([server], vocab_size=policy.llama.config.vocab_size)
+                servers.start()
+                engine = VllmEngine(
+                    policy,
+                    servers,
+                    temperature=1.0,
+                    save=policy.save_pretrained,
+                    weights_path=Path(folder) / "weights",
+                )
+                engine.publish(0)
+                report(name, engine, ask)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(sys.argv[1])
