@@ -21,7 +21,7 @@ from elocution.data.sampler import PromptSampler
 from elocution.errors import CheckpointError, NonFiniteError, RewardUnavailable
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
-from elocution.rewards import Reward, load_reward, score_all
+from elocution.rewards import Reward, load_reward
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import SpeakTimes, SpokenGroup
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
@@ -158,7 +158,8 @@ class _Run:
         step = checkpoint.step if checkpoint else 0
         self.version = checkpoint.policy_version if checkpoint else 0
         self.last_saved = checkpoint
-        self.skipped = sum(row["updates/skipped"] for row in self.run.read_rows("metrics.jsonl"))
+        # Rows of a run that began before this was counted lack it.
+        self.skipped = sum(row.get("updates/skipped", 0) for row in self.run.read_rows("metrics.jsonl"))
         before = after = None
         if checkpoint is None:
             before = self.evaluate("before", step)
@@ -247,7 +248,7 @@ class _Run:
 
         Raises: RewardError if the reward breaks its contract; RewardUnavailable if more than `reward.max_unscored_share` could not be scored.
         """
-        scores = score_all(self.reward, [rollout for group in spoken for rollout in group.rollouts])
+        scores = self.reward([rollout for group in spoken for rollout in group.rollouts])
         failed = [score.error for score in scores if score.error is not None]
         if len(failed) > self.config.reward.max_unscored_share * len(scores):
             raise RewardUnavailable(
