@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers.audio_utils import mel_filter_bank
 
 from elocution.errors import CodecError
+from elocution.files import apply_umask
 from elocution.types import Audio
 
 __all__ = ["MelSettings", "TinyCodec", "log_mel_blocks"]
@@ -131,6 +132,7 @@ class TinyCodec:
         path.mkdir(parents=True, exist_ok=True)
         (path / "codec.json").write_text(json.dumps(self.settings.__dict__, indent=2) + "\n")
         save_file({"centroids": self.centroids.half()}, path / "codec.safetensors")
+        apply_umask(path / "codec.safetensors")
 
     def encode(self, audio: Audio) -> NDArray[np.int64]:
         samples = audio.samples

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from elocution.errors import CheckpointError
+from elocution.files import apply_umask
 from elocution.policies.base import IncrementalModel, PolicyBatch
 from elocution.policies.llama_steps import IncrementalLlama
 from elocution.policies.lora import merged_state_dict
@@ -108,6 +109,7 @@ class LlasaPolicy:
     def save_pretrained(self, path: str) -> None:
         self.llama.save_pretrained(path, state_dict=merged_state_dict(self.llama))
         self.tokenizer.save_pretrained(path)
+        apply_umask(*Path(path).glob("*.safetensors"))
 
     @property
     def compute_dtype(self) -> torch.dtype:

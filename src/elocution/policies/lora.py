@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from elocution.assets import resolve_path
 from elocution.config.tree import LoraSettings
 from elocution.errors import CheckpointError, ConfigError
+from elocution.files import apply_umask
 from elocution.policies.base import Policy, PolicyBatch
 
 __all__ = [
@@ -170,6 +171,7 @@ def save_adapter(model: nn.Module, path: str, *, base: AdapterBase) -> None:
     (folder / _CONFIG).write_text(json.dumps(described | {"inference_mode": True}, indent=2, sort_keys=True) + "\n")
     tensors = {_file_name(name): parameter.detach() for name, parameter in adapter_parameters(model).items()}
     save_file(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
+    apply_umask(folder / _WEIGHTS)
     (folder / _BASE).write_text(json.dumps(asdict(base), indent=2) + "\n", encoding="utf-8")
 
 
