@@ -4,7 +4,6 @@ Ids come from the tokenizer and are checked when a checkpoint is loaded, never a
 or reward.
 """
 
-import json
 import re
 from functools import cached_property
 from pathlib import Path
@@ -13,16 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from elocution.errors import CheckpointError
 from elocution.files import apply_umask
 from elocution.policies.base import IncrementalModel, PolicyBatch
+from elocution.policies.llama_config import read_llama_config
 from elocution.policies.llama_steps import IncrementalLlama
 from elocution.policies.lora import merged_state_dict
 from elocution.policies.packing import enable_packing, packed_logprobs
+from elocution.policies.weights import check_stored, check_values
 from elocution.types import Utterance
 
 __all__ = ["LlasaPolicy", "prompt_messages"]
@@ -84,27 +84,37 @@ class LlasaPolicy:
     ) -> "LlasaPolicy":
         """Loads a checkpoint folder in the released layout; nothing is downloaded.
 
-        Raises: CheckpointError if a file is missing or truncated, a tensor is missing, or ids do not fit.
+        Raises: CheckpointError if a file is missing, damaged or odd, a tensor is missing, all zero or not finite, or ids do not
+        fit.
         """
         if not (path / "config.json").is_file():
             raise CheckpointError(f"{path} is no checkpoint folder: it has no config.json")
-        _check_architecture(path / "config.json")
+        config = read_llama_config(path / "config.json")
         try:
-            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-            loaded: Any = LlamaForCausalLM.from_pretrained(
-                path, dtype=dtype, local_files_only=True, output_loading_info=True
+            with torch.device("meta"):
+                check_stored(path, LlamaForCausalLM(config).state_dict())
+            tokenizer = AutoTokenizer.from_pretrained(
+                path, config=config, local_files_only=True, trust_remote_code=False
             )
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise CheckpointError(f"cannot load the checkpoint {path}: {error}") from error
-        model, loading = loaded
-        wrong = {kind: sorted(map(str, keys)) for kind, keys in loading.items() if keys}
-        if wrong:
-            raise CheckpointError(f"the tensors in {path} do not fit the model: {wrong}")
-        # Loaded tensors may lie in the file's own pages, at any alignment: a copy outlives the file, and sums in the same
-        # order as weights that were trained in memory.
-        for tensor in (*model.parameters(), *model.buffers()):
-            tensor.data = tensor.data.clone()
-        return cls(model, tokenizer, compute_dtype)
+            loaded: Any = LlamaForCausalLM.from_pretrained(
+                path, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+            )
+            model, loading = loaded
+            wrong = {kind: sorted(map(str, keys)) for kind, keys in loading.items() if keys}
+            if wrong:
+                raise CheckpointError(f"the tensors in {path} do not fit the model: {wrong}")
+            # Loaded tensors may lie in the file's own pages, at any alignment: a copy outlives the file, and sums in the
+            # same order as weights that were trained in memory.
+            for tensor in (*model.parameters(), *model.buffers()):
+                tensor.data = tensor.data.clone()
+            check_values(path, model.state_dict().items())
+            policy = cls(model, tokenizer, compute_dtype)
+            policy.check_template()
+        except CheckpointError:
+            raise
+        except Exception as error:  # a damaged file may end in any error of the libraries that read it
+            raise CheckpointError(f"cannot load the checkpoint {path}: {type(error).__name__}: {error}") from error
+        return policy
 
     def save_pretrained(self, path: str) -> None:
         self.llama.save_pretrained(path, state_dict=merged_state_dict(self.llama))
@@ -140,6 +150,16 @@ class LlasaPolicy:
         )
         return str(rendered)
 
+    def check_template(self) -> None:
+        """Raises: CheckpointError if the tokenizer's chat template does not render a prompt of this family."""
+        text = "<|TEXT_UNDERSTANDING_START|>one<|TEXT_UNDERSTANDING_END|>"
+        rendered = self.render(Utterance("template", "one"))
+        if rendered.count(text) != 1 or not rendered.endswith("<|SPEECH_GENERATION_START|>"):
+            raise CheckpointError(
+                f"the tokenizer's chat template renders {rendered!r:.200}, expected one {text} and at the end "
+                "<|SPEECH_GENERATION_START|>"
+            )
+
     def prompt_ids(self, utterance: Utterance) -> NDArray[np.int64]:
         return np.array(self.tokenizer.encode(self.render(utterance), add_special_tokens=False), dtype=np.int64)
 
@@ -170,17 +190,6 @@ class LlasaPolicy:
     def _legal_weight(self) -> Tensor:
         weight: Tensor = self.llama.get_output_embeddings().weight
         return weight[self.legal_ids.to(weight.device)]
-
-
-def _check_architecture(path: Path) -> None:
-    """Raises: CheckpointError if `path` is no config of a Llama; transformers would load its tensors as one all the same."""
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from error
-    found = config.get("model_type") if isinstance(config, dict) else None
-    if found != "llama":
-        raise CheckpointError(f"{path} has model_type {found!r}, the family llasa takes 'llama'; check model.family")
 
 
 def _single_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
