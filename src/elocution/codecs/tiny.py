@@ -124,7 +124,7 @@ class TinyCodec:
         try:
             settings = MelSettings(**json.loads((path / "codec.json").read_text()))
             centroids = load_file(path / "codec.safetensors")["centroids"]
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             raise CodecError(f"cannot load a tiny codec from {path}: {error}") from error
         return cls(centroids, settings)
 

@@ -44,18 +44,19 @@ def check_stored(folder: Path, expected: Mapping[str, Tensor]) -> None:
             )
 
 
-def check_values(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
-    """Refuses tensors with values that are not finite, and weight matrices that are all zero.
+def check_values(folder: Path, tensors: Iterable[tuple[str, Tensor]], *, may_be_zero: bool = False) -> None:
+    """Refuses tensors with values that are no finite floats, and unless they may be, weight matrices that are all zero.
 
     Raises: CheckpointError naming the tensor and `folder`, where it came from.
     """
     for name, tensor in tensors:
-        if tensor.numel() == 0:
-            raise CheckpointError(f"the tensor {name} in {folder} is empty")
+        if tensor.numel() == 0 or not tensor.is_floating_point():
+            found = f"{tensor.dtype} of shape {list(tensor.shape)}"
+            raise CheckpointError(f"the tensor {name} in {folder} is {found}, expected floating-point numbers")
         low, high = torch.aminmax(tensor.detach())  # NaN wins over every number
         if not bool((low.isfinite() & high.isfinite()).all()):
             raise CheckpointError(f"the tensor {name} in {folder} holds values that are not finite; get it again")
-        if tensor.ndim >= 2 and not low.any() and not high.any():
+        if not may_be_zero and tensor.ndim >= 2 and not low.any() and not high.any():
             raise CheckpointError(f"the tensor {name} in {folder} is all zero, it was never written; get it again")
 
 
