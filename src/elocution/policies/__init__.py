@@ -16,7 +16,10 @@ FAMILIES = {"llasa": "elocution.policies.llasa:LlasaPolicy"}
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 _METHODS = ("from_pretrained", "check_text", "prompt_ids", "codes", "logprobs", "incremental", "save_pretrained")
-_ATTRIBUTES = ("model", "compute_dtype", "num_channels", "lora_targets", "legal_ids", "stop_ids")
+_ATTRIBUTES = (
+    *("model", "compute_dtype", "num_channels", "lora_targets", "legal_ids", "stop_ids", "max_positions"),
+    *("num_codebooks", "codebook_size", "frame_rate"),
+)
 
 
 def load_policy(family: str, path: Path, *, precision: str = "fp32") -> Policy:

@@ -22,6 +22,7 @@ from elocution.policies.llama_config import read_llama_config
 from elocution.policies.llama_steps import IncrementalLlama
 from elocution.policies.lora import merged_state_dict
 from elocution.policies.packing import enable_packing, packed_logprobs
+from elocution.policies.spoken_text import TextCheck
 from elocution.policies.weights import check_stored, check_values
 from elocution.types import Utterance
 
@@ -54,7 +55,7 @@ def prompt_messages(text: str) -> list[dict[str, str]]:
 class LlasaPolicy:
     """A LLaSA checkpoint: `LlamaForCausalLM` plus the ids that its tokenizer gives to speech."""
 
-    num_channels = 1
+    num_channels = num_codebooks = 1
     lora_targets = ("model.layers.*.self_attn.*_proj", "model.layers.*.mlp.*_proj")
 
     def __init__(
@@ -68,6 +69,7 @@ class LlasaPolicy:
         self.model: nn.Module = model
         self.llama = model
         self.tokenizer = tokenizer
+        self._check_text = TextCheck(tokenizer)
         self.first_code_id, self.num_codes = _code_block(tokenizer)
         self.stop_id = _single_id(tokenizer, "<|SPEECH_GENERATION_END|>")
         enable_packing(model)
@@ -127,6 +129,19 @@ class LlasaPolicy:
         return self._compute_dtype or self.llama.dtype
 
     @property
+    def max_positions(self) -> int:
+        return int(self.llama.config.max_position_embeddings)
+
+    @property
+    def codebook_size(self) -> int:
+        return self.num_codes
+
+    @property
+    def frame_rate(self) -> float | None:
+        rate: float | None = self.llama.config.to_dict().get("codec_frame_rate")
+        return rate
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         return frozenset({self.stop_id})
 
@@ -136,12 +151,7 @@ class LlasaPolicy:
         return torch.cat([torch.tensor([self.stop_id]), codes]).sort().values
 
     def check_text(self, utterance: Utterance) -> str | None:
-        unknown = self.tokenizer.unk_token_id
-        if unknown is None:  # a byte-level vocabulary can spell anything
-            return None
-        words = utterance.text.split()
-        missing = [word for word in words if unknown in self.tokenizer.encode(word, add_special_tokens=False)]
-        return f"words outside the checkpoint's vocabulary: {', '.join(missing)}" if missing else None
+        return self._check_text(utterance.text, utterance.language)
 
     def render(self, utterance: Utterance) -> str:
         """The prompt as text; the one renderer for rollouts, log-probs, evaluation and serving."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elocution.codecs.tiny import MelSettings, TinyCodec
+from elocution.policies.spoken_text import TaughtTexts
 from elocution.tiny.codebook import encode_corpus, fit_codec
 from elocution.tiny.pretrain import PretrainSettings, build_policy, build_tokenizer, pretrain
 from elocution.tiny.recogniser import write_recogniser
@@ -68,6 +69,8 @@ def build(output: Path, settings: BuildSettings | None = None, *, workers: int =
         (sentences[-settings.held_out :], codes[-settings.held_out :]),
         settings.pretraining,
     )
+    policy.llama.config.codec_frame_rate = codec.frame_rate
+    TaughtTexts.of(taught).write(policy.tokenizer)
     policy.model.half()
     policy.save_pretrained(str(output / "llasa"))
 

@@ -29,6 +29,7 @@ from elocution.policies.lora import (
     recorded_base,
     save_adapter,
 )
+from elocution.rollout.codec_fit import check_codec
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.train.learner import Learner, LearnerSettings
@@ -65,16 +66,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
     if config.train.activation_checkpointing:
         _recompute_activations(policy.model)
     codec = load_codec(config.codec.type, resolve_path(config.codec.path))
-    train, held_out = (
-        load_prompts(
-            resolve_path(path),
-            languages=config.data.languages,
-            on_bad_row=config.data.on_bad_row,
-            check_text=policy.check_text,
-        )
-        for path in (config.data.train, config.data.held_out)
-    )
-    _check_prompts(config, train.utterances, held_out.utterances)
+    check_codec(codec, policy, name=config.codec.path)
     build_speaker = partial(
         Speaker,
         policy,
@@ -85,6 +77,17 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
     )
     engine = TorchEngine(policy, temperature=config.rollout.temperature, batch_size=config.rollout.batch_size)
     evaluation_engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
+    speaker = build_speaker(engine)
+    train, held_out = (
+        load_prompts(
+            resolve_path(path),
+            languages=config.data.languages,
+            on_bad_row=config.data.on_bad_row,
+            check_text=speaker.check,
+        )
+        for path in (config.data.train, config.data.held_out)
+    )
+    _check_prompts(config, train.utterances, held_out.utterances)
     optimizer = torch.optim.AdamW(
         parameter_groups(models.trained, config.train),
         betas=config.train.betas,
@@ -95,7 +98,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         policy=policy,
         codec=codec,
         engine=engine,
-        speaker=build_speaker(engine),
+        speaker=speaker,
         evaluation_engine=evaluation_engine,
         evaluation_speaker=build_speaker(evaluation_engine),
         optimizer=optimizer,
