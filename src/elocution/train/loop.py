@@ -115,10 +115,15 @@ def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | 
         )
     step = checkpoint.step if checkpoint else -1
     for name in ("metrics.jsonl", "rollouts.jsonl"):
-        run.keep_rows(name, lambda row: row["step"] <= step)
+        run.keep_rows(name, lambda row: _is_until(row, step))
     # The last evaluation of a finished run is made again; all others up to the checkpoint stand.
-    run.keep_rows("evaluations.jsonl", lambda row: row["step"] <= step and row["name"] != "after")
+    run.keep_rows("evaluations.jsonl", lambda row: _is_until(row, step) and row.get("name") not in (None, "after"))
     return checkpoint
+
+
+def _is_until(row: dict[str, Any], step: int) -> bool:
+    """Whether the row was recorded by `step`; one that does not say when is not one of ours."""
+    return type(row.get("step")) is int and row["step"] <= step
 
 
 class _Run:
