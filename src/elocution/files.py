@@ -3,8 +3,8 @@
 import errno
 import json
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from elocution.errors import StorageError
 
 __all__ = [
+    "apply_umask",
     "check_replaceable",
     "read_json_lines",
     "reporting_disk_errors",
@@ -33,42 +34,67 @@ def reporting_disk_errors(path: Path) -> Iterator[None]:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuses a `path` that holds something else than a regular file, a link being followed.
+    """Refuses a `path` that holds something else than a regular file that may be written, a link being followed.
 
-    Raises: StorageError if a folder, device or pipe is there, or if the path cannot be looked at.
+    Raises: StorageError if a folder, device, pipe or protected file is there, or if the path cannot be looked at.
     """
-    with reporting_disk_errors(path):
-        try:
-            mode = path.stat().st_mode
-        except FileNotFoundError:
-            return
+    mode = _mode_of(path)
+    if mode is None:
+        return
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
         raise StorageError(f"cannot write {path}: it is {kind}; name a file")
+    if not os.access(path, os.W_OK):
+        raise StorageError(f"cannot write {path}: the file there is protected against it; choose another place")
+
+
+def _mode_of(path: Path) -> int | None:
+    with reporting_disk_errors(path):
+        try:
+            return path.stat().st_mode
+        except FileNotFoundError:
+            return None
 
 
 def write_bytes_atomically(path: Path, content: bytes) -> None:
     """Replaces `path` by a file that holds `content`; a reader sees the old file or the new, never a part.
 
-    A link stays, and what it points to is replaced. A device is refused: root could put a file in its place.
+    A link stays, and what it points to is replaced. A device is refused: root could put a file in its place. Who may
+    read the file is as after `open(path, "wb")`: as before, or for a new file what the umask says.
 
     Raises: StorageError if the disk is full, the place cannot be written, or `path` is a folder, device or pipe.
     """
     check_replaceable(path)
+    old_mode = _mode_of(path)
     with reporting_disk_errors(path):
         path = Path(os.path.realpath(path))
-        # A short prefix: the name alone may already be as long as names can be.
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial.")
+        # A short name: the last part of `path` may already be as long as names can be.
+        temporary = path.parent / f".partial.{secrets.token_hex(8)}"
         try:
-            with os.fdopen(descriptor, "wb") as stream:
+            with temporary.open("xb") as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.chmod(temporary, 0o644)
+            if old_mode is not None:
+                temporary.chmod(stat.S_IMODE(old_mode))
             os.replace(temporary, path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
+
+
+def apply_umask(*paths: Path) -> None:
+    """Gives new files the mode that `open` would have given; safetensors lets their owner alone read them.
+
+    Raises: StorageError if the folder cannot be written.
+    """
+    for path in paths:
+        with reporting_disk_errors(path):
+            probe = path.parent / f".partial.{secrets.token_hex(8)}"
+            probe.touch(exist_ok=False)
+            mode = stat.S_IMODE(probe.stat().st_mode)
+            probe.unlink()
+            path.chmod(mode)
 
 
 def read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -83,7 +109,7 @@ def read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
             continue
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
             rows.append(row)

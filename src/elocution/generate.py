@@ -8,6 +8,7 @@ from elocution.codecs import load_codec
 from elocution.errors import DataError, EngineError
 from elocution.files import check_replaceable
 from elocution.policies import load_policy
+from elocution.rollout.codec_fit import check_codec
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.train.checkpoint import verify_checkpoint
@@ -51,17 +52,19 @@ def speak(
     if (path / "state.json").is_file():
         path = verify_checkpoint(path).model_path
     policy = load_policy(family, path)
-    if reason := policy.check_text(utterance):
-        raise DataError(f"cannot speak {text!r}: {reason}")
     engine = TorchEngine(policy, temperature=temperature, batch_size=1)
     engine.publish(0)
+    sounds = load_codec(codec, resolve_path(codec_path))
+    check_codec(sounds, policy, name=codec_path)
     speaker = Speaker(
         policy,
         engine,
-        load_codec(codec, resolve_path(codec_path)),
+        sounds,
         max_codes_per_char=max_codes_per_char,
         min_codes=min_codes,
     )
+    if reason := speaker.check(utterance):
+        raise DataError(f"cannot speak {text!r:.200}: {reason}")
     groups, _ = speaker.speak([utterance], [[(seed,)]])
     rollout = groups[0].rollouts[0]
     if rollout.audio is None or rollout.outcome is not Outcome.SPEECH:

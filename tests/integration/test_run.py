@@ -137,12 +137,22 @@ def test_a_run_with_an_adapter_saves_only_that_and_measures_kl_against_its_base(
 def test_s76_with_an_adapter_too_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
     lora: Path, tmp_path: Path
 ) -> None:
-    """What a crash in step 2 leaves: the checkpoint of step 1, and rows of what was recorded since."""
+    """What a crash in step 2 leaves: the checkpoint of step 1, and rows of what was recorded since.
+
+    Skipped updates were not always counted, and a crash of the machine may leave anything in a line.
+    """
     run = tmp_path / "halves"
     shutil.copytree(lora, run, symlinks=True)
     shutil.rmtree(run / "checkpoints" / "step_2")
+    metrics = run / "metrics.jsonl"
+    first = rows(metrics)[0]
+    assert first.pop("updates/skipped") == 0
+    metrics.write_text(json.dumps(first) + '\n{}\n{"step": "two"}\n5\n' + metrics.read_text().splitlines()[1] + "\n")
+    (run / "evaluations.jsonl").write_text((run / "evaluations.jsonl").read_text() + '{"step": 0}\n{"name": 5}\n')
     resumed = elocution("train", "--output-dir", str(run), "--resume")
     assert resumed.returncode == 0, resumed.stderr
+    assert "updates/skipped" not in rows(metrics)[0]
+    metrics.write_text(metrics.read_text().replace('"step": 1,', '"updates/skipped": 0, "step": 1,', 1))
     for name in ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl"):
         assert list(map(untimed, rows(run / name))) == list(map(untimed, rows(lora / name)))
     one, other = (load_file(path / "checkpoints/step_2/model/adapter_model.safetensors") for path in (run, lora))

@@ -1,6 +1,7 @@
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,42 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
         write_text_atomically(target, "new \ud800")
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], int]]:
+    """Sets the umask for the length of a test."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o002, 0o077, 0o000])
+def test_a_new_file_has_the_mode_that_open_would_give(tmp_path: Path, umask: Callable[[int], int], mask: int) -> None:
+    umask(mask)
+    (tmp_path / "opened").touch()
+    write_text_atomically(tmp_path / "written", "text")
+    assert (tmp_path / "written").stat().st_mode == (tmp_path / "opened").stat().st_mode
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_a_replaced_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    target = tmp_path / "config.toml"
+    target.touch()
+    target.chmod(mode)
+    write_text_atomically(target, "text")
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+
+
+def test_a_protected_file_is_refused_and_stays(tmp_path: Path) -> None:
+    target = tmp_path / "precious.wav"
+    target.write_text("old")
+    target.chmod(0o444)
+    if os.access(target, os.W_OK):
+        pytest.skip("needs a user whom modes bind, root may write anything")
+    with pytest.raises(StorageError, match="is protected"):
+        write_text_atomically(target, "new")
+    assert target.read_text() == "old"
 
 
 def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:

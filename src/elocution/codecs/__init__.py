@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from elocution.codecs.base import Codec
-from elocution.registry import import_part
+from elocution.registry import build_part, import_part
 
 __all__ = ["CODECS", "Codec", "load_codec"]
 
@@ -15,6 +15,11 @@ CODECS = {
 
 
 def load_codec(name: str, path: Path) -> Codec:
-    """The codec `name` (a row of the table or `module:Class`) from the folder `path`."""
-    codec: Codec = import_part("codec", name, CODECS, methods=["from_pretrained", "decode"]).from_pretrained(path)
+    """The codec `name` (a row of the table or `module:Class`) from the folder `path`.
+
+    Raises: ConfigError if there is no such class, or it is no codec; CodecError if the folder cannot be loaded.
+    """
+    part = import_part("codec", name, CODECS, methods=["from_pretrained", "decode"])
+    attributes = ("sample_rate", "frame_rate", "num_codebooks", "codebook_size")
+    codec: Codec = build_part("codec", name, lambda: part.from_pretrained(path), attributes=attributes)
     return codec

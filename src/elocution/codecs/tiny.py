@@ -21,6 +21,7 @@ from transformers.audio_utils import mel_filter_bank
 
 from elocution.codecs.base import check_codes
 from elocution.errors import CodecError
+from elocution.files import apply_umask
 from elocution.types import Audio
 
 __all__ = ["MelSettings", "TinyCodec", "log_mel_blocks"]
@@ -124,7 +125,7 @@ class TinyCodec:
         try:
             settings = MelSettings(**json.loads((path / "codec.json").read_text()))
             centroids = load_file(path / "codec.safetensors")["centroids"]
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             raise CodecError(f"cannot load a tiny codec from {path}: {error}") from error
         return cls(centroids, settings)
 
@@ -132,6 +133,7 @@ class TinyCodec:
         path.mkdir(parents=True, exist_ok=True)
         (path / "codec.json").write_text(json.dumps(self.settings.__dict__, indent=2) + "\n")
         save_file({"centroids": self.centroids.half()}, path / "codec.safetensors")
+        apply_umask(path / "codec.safetensors")
 
     def encode(self, audio: Audio) -> NDArray[np.int64]:
         samples = audio.samples

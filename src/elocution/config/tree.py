@@ -197,6 +197,8 @@ class RewardConfig(StrictConfig):
     """Scoring processes; 0 means one for each core."""
     timeout_s: float = Field(default=60.0, gt=0, le=86_400)
     """Longest time that one clip may take to score, seconds."""
+    call_timeout_s: float = Field(default=1800.0, gt=0, le=604_800)
+    """Longest time that the reward may take to be built, to start, or to score all completions of a step, seconds."""
     max_unscored_share: float = Field(default=0.2, ge=0, le=1)
     """The run stops if more than this share of a step's completions could not be scored."""
 

@@ -1,7 +1,9 @@
 """Facts about audio, with units. Recognisers by name."""
 
+from typing import Any
+
 from elocution.measures.base import Likelihood, PhonemeScorer, Transcriber
-from elocution.registry import import_part
+from elocution.registry import build_part, import_part
 
 __all__ = [
     "PHONEME_SCORERS",
@@ -27,18 +29,32 @@ def check_recognisers(*, transcriber: str | None = None, phoneme_scorer: str | N
     Raises: ConfigError if there is no such class.
     """
     if transcriber is not None:
-        import_part("recogniser", transcriber, TRANSCRIBERS, methods=["transcribe"])
+        _transcriber_class(transcriber)
     if phoneme_scorer is not None:
-        import_part("phoneme scorer", phoneme_scorer, PHONEME_SCORERS, methods=["score"])
+        _phoneme_scorer_class(phoneme_scorer)
 
 
 def load_transcriber(name: str) -> Transcriber:
-    """The recogniser `name`: a row of the table or `module:Class`."""
-    transcriber: Transcriber = import_part("recogniser", name, TRANSCRIBERS)()
+    """The recogniser `name`: a row of the table or `module:Class`.
+
+    Raises: ConfigError if there is no such class, or it cannot be built.
+    """
+    transcriber: Transcriber = build_part("recogniser", name, _transcriber_class(name))
     return transcriber
 
 
 def load_phoneme_scorer(name: str) -> PhonemeScorer:
-    """The phoneme scorer `name`: a row of the table or `module:Class`."""
-    scorer: PhonemeScorer = import_part("phoneme scorer", name, PHONEME_SCORERS)()
+    """The phoneme scorer `name`: a row of the table or `module:Class`.
+
+    Raises: ConfigError if there is no such class, or it cannot be built.
+    """
+    scorer: PhonemeScorer = build_part("phoneme scorer", name, _phoneme_scorer_class(name))
     return scorer
+
+
+def _transcriber_class(name: str) -> Any:
+    return import_part("recogniser", name, TRANSCRIBERS, methods=["transcribe"])
+
+
+def _phoneme_scorer_class(name: str) -> Any:
+    return import_part("phoneme scorer", name, PHONEME_SCORERS, methods=["score"])

@@ -6,7 +6,7 @@ import torch
 
 from elocution.assets import resolve_path
 from elocution.policies.base import Policy
-from elocution.registry import import_part
+from elocution.registry import build_part, import_part
 
 __all__ = ["FAMILIES", "PRECISIONS", "Policy", "load_policy"]
 
@@ -15,6 +15,12 @@ FAMILIES = {"llasa": "elocution.policies.llasa:LlasaPolicy"}
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
+_METHODS = ("from_pretrained", "check_text", "prompt_ids", "codes", "logprobs", "incremental", "save_pretrained")
+_ATTRIBUTES = (
+    *("model", "compute_dtype", "num_channels", "lora_targets", "legal_ids", "stop_ids", "max_positions"),
+    *("num_codebooks", "codebook_size", "frame_rate"),
+)
+
 
 def load_policy(family: str, path: Path, *, precision: str = "fp32") -> Policy:
     """A checkpoint of `family` (a row of the table or `module:Class`) from the folder `path`.
@@ -22,13 +28,18 @@ def load_policy(family: str, path: Path, *, precision: str = "fp32") -> Policy:
     Weights are held in fp32; `precision`, a row of `PRECISIONS`, is that of matrix products. A folder that holds an
     adapter is loaded together with its base, which it names.
 
-    Raises: CheckpointError if a file is missing or damaged, or an adapter's base is not the one that it was.
+    Raises: ConfigError if there is no such family, or the class is none; CheckpointError if a file is missing or damaged,
+    or an adapter's base is not the one that it was.
     """
     from elocution.policies.lora import is_adapter, load_adapter, read_base
 
+    part = import_part("model family", family, FAMILIES, methods=_METHODS)
     whole = resolve_path(read_base(path).path) if is_adapter(path) else path
-    policy: Policy = import_part("model family", family, FAMILIES).from_pretrained(
-        whole, compute_dtype=PRECISIONS[precision]
+    policy: Policy = build_part(
+        "model family",
+        family,
+        lambda: part.from_pretrained(whole, compute_dtype=PRECISIONS[precision]),
+        attributes=_ATTRIBUTES,
     )
     if whole != path:
         load_adapter(policy.model, path)

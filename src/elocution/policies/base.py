@@ -78,6 +78,22 @@ class Policy(Protocol):
     def stop_ids(self) -> frozenset[int]:
         """Ids that end a completion."""
 
+    @property
+    def max_positions(self) -> int:
+        """Prompt and completion together may have no more positions."""
+
+    @property
+    def num_codebooks(self) -> int:
+        """Q of the codes that completions hold."""
+
+    @property
+    def codebook_size(self) -> int:
+        """Codes are 0 … codebook_size - 1."""
+
+    @property
+    def frame_rate(self) -> float | None:
+        """Codes per second in each codebook; None where the checkpoint does not say."""
+
     def check_text(self, utterance: Utterance) -> str | None:
         """Why the text cannot be spoken by this checkpoint, or None."""
 

@@ -4,7 +4,6 @@ Ids come from the tokenizer and are checked when a checkpoint is loaded, never a
 or reward.
 """
 
-import json
 import re
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from elocution.errors import CheckpointError
+from elocution.files import apply_umask
 from elocution.policies.base import IncrementalModel, PolicyBatch
+from elocution.policies.llama_config import read_llama_config
 from elocution.policies.llama_steps import IncrementalLlama
 from elocution.policies.lora import merged_state_dict
 from elocution.policies.packing import enable_packing, packed_logprobs
+from elocution.policies.spoken_text import TextCheck
+from elocution.policies.weights import check_stored, check_values
 from elocution.types import Utterance
 
 __all__ = ["LlasaPolicy", "prompt_messages"]
@@ -53,7 +55,7 @@ def prompt_messages(text: str) -> list[dict[str, str]]:
 class LlasaPolicy:
     """A LLaSA checkpoint: `LlamaForCausalLM` plus the ids that its tokenizer gives to speech."""
 
-    num_channels = 1
+    num_channels = num_codebooks = 1
     lora_targets = ("model.layers.*.self_attn.*_proj", "model.layers.*.mlp.*_proj")
 
     def __init__(
@@ -67,6 +69,7 @@ class LlasaPolicy:
         self.model: nn.Module = model
         self.llama = model
         self.tokenizer = tokenizer
+        self._check_text = TextCheck(tokenizer)
         self.first_code_id, self.num_codes = _code_block(tokenizer)
         self.stop_id = _single_id(tokenizer, "<|SPEECH_GENERATION_END|>")
         enable_packing(model)
@@ -83,36 +86,60 @@ class LlasaPolicy:
     ) -> "LlasaPolicy":
         """Loads a checkpoint folder in the released layout; nothing is downloaded.
 
-        Raises: CheckpointError if a file is missing or truncated, a tensor is missing, or ids do not fit.
+        Raises: CheckpointError if a file is missing, damaged or odd, a tensor is missing, all zero or not finite, or ids do not
+        fit.
         """
         if not (path / "config.json").is_file():
             raise CheckpointError(f"{path} is no checkpoint folder: it has no config.json")
-        _check_architecture(path / "config.json")
+        config = read_llama_config(path / "config.json")
         try:
-            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-            loaded: Any = LlamaForCausalLM.from_pretrained(
-                path, dtype=dtype, local_files_only=True, output_loading_info=True
+            with torch.device("meta"):
+                check_stored(path, LlamaForCausalLM(config).state_dict())
+            tokenizer = AutoTokenizer.from_pretrained(
+                path, config=config, local_files_only=True, trust_remote_code=False
             )
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise CheckpointError(f"cannot load the checkpoint {path}: {error}") from error
-        model, loading = loaded
-        wrong = {kind: sorted(map(str, keys)) for kind, keys in loading.items() if keys}
-        if wrong:
-            raise CheckpointError(f"the tensors in {path} do not fit the model: {wrong}")
-        # Loaded tensors may lie in the file's own pages, at any alignment: a copy outlives the file, and sums in the same
-        # order as weights that were trained in memory.
-        for tensor in (*model.parameters(), *model.buffers()):
-            tensor.data = tensor.data.clone()
-        return cls(model, tokenizer, compute_dtype)
+            loaded: Any = LlamaForCausalLM.from_pretrained(
+                path, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+            )
+            model, loading = loaded
+            wrong = {kind: sorted(map(str, keys)) for kind, keys in loading.items() if keys}
+            if wrong:
+                raise CheckpointError(f"the tensors in {path} do not fit the model: {wrong}")
+            # Loaded tensors may lie in the file's own pages, at any alignment: a copy outlives the file, and sums in the
+            # same order as weights that were trained in memory.
+            for tensor in (*model.parameters(), *model.buffers()):
+                tensor.data = tensor.data.clone()
+            check_values(path, model.state_dict().items())
+            policy = cls(model, tokenizer, compute_dtype)
+            policy.check_template()
+        except CheckpointError:
+            raise
+        except Exception as error:  # a damaged file may end in any error of the libraries that read it
+            raise CheckpointError(f"cannot load the checkpoint {path}: {type(error).__name__}: {error}") from error
+        return policy
 
     def save_pretrained(self, path: str) -> None:
         self.llama.save_pretrained(path, state_dict=merged_state_dict(self.llama))
         self.tokenizer.save_pretrained(path)
+        apply_umask(*Path(path).glob("*.safetensors"))
 
     @property
     def compute_dtype(self) -> torch.dtype:
         """Type of matrix products, in sampling and learning alike."""
         return self._compute_dtype or self.llama.dtype
+
+    @property
+    def max_positions(self) -> int:
+        return int(self.llama.config.max_position_embeddings)
+
+    @property
+    def codebook_size(self) -> int:
+        return self.num_codes
+
+    @property
+    def frame_rate(self) -> float | None:
+        rate: float | None = self.llama.config.to_dict().get("codec_frame_rate")
+        return rate
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -124,12 +151,7 @@ class LlasaPolicy:
         return torch.cat([torch.tensor([self.stop_id]), codes]).sort().values
 
     def check_text(self, utterance: Utterance) -> str | None:
-        unknown = self.tokenizer.unk_token_id
-        if unknown is None:  # a byte-level vocabulary can spell anything
-            return None
-        words = utterance.text.split()
-        missing = [word for word in words if unknown in self.tokenizer.encode(word, add_special_tokens=False)]
-        return f"words outside the checkpoint's vocabulary: {', '.join(missing)}" if missing else None
+        return self._check_text(utterance.text, utterance.language)
 
     def render(self, utterance: Utterance) -> str:
         """The prompt as text; the one renderer for rollouts, log-probs, evaluation and serving."""
@@ -137,6 +159,16 @@ class LlasaPolicy:
             prompt_messages(utterance.text), tokenize=False, continue_final_message=True, date_string=PROMPT_DATE
         )
         return str(rendered)
+
+    def check_template(self) -> None:
+        """Raises: CheckpointError if the tokenizer's chat template does not render a prompt of this family."""
+        text = "<|TEXT_UNDERSTANDING_START|>one<|TEXT_UNDERSTANDING_END|>"
+        rendered = self.render(Utterance("template", "one"))
+        if rendered.count(text) != 1 or not rendered.endswith("<|SPEECH_GENERATION_START|>"):
+            raise CheckpointError(
+                f"the tokenizer's chat template renders {rendered!r:.200}, expected one {text} and at the end "
+                "<|SPEECH_GENERATION_START|>"
+            )
 
     def prompt_ids(self, utterance: Utterance) -> NDArray[np.int64]:
         return np.array(self.tokenizer.encode(self.render(utterance), add_special_tokens=False), dtype=np.int64)
@@ -168,17 +200,6 @@ class LlasaPolicy:
     def _legal_weight(self) -> Tensor:
         weight: Tensor = self.llama.get_output_embeddings().weight
         return weight[self.legal_ids.to(weight.device)]
-
-
-def _check_architecture(path: Path) -> None:
-    """Raises: CheckpointError if `path` is no config of a Llama; transformers would load its tensors as one all the same."""
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from error
-    found = config.get("model_type") if isinstance(config, dict) else None
-    if found != "llama":
-        raise CheckpointError(f"{path} has model_type {found!r}, the family llasa takes 'llama'; check model.family")
 
 
 def _single_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:

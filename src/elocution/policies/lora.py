@@ -15,14 +15,15 @@ from typing import Any
 import torch
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import Linear as LoraLinear
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from elocution.assets import resolve_path
 from elocution.config.tree import LoraSettings
 from elocution.errors import CheckpointError, ConfigError
+from elocution.files import apply_umask
 from elocution.policies.base import Policy, PolicyBatch
+from elocution.policies.weights import check_values
 
 __all__ = [
     "AdapterBase",
@@ -45,6 +46,7 @@ __all__ = [
 # What peft calls an adapter that has no name of its own, and how it begins the names of an adapter's tensors in a file.
 _NAME = "default"
 _PREFIX = "base_model.model."
+_MAX_RANK = 1024
 _CONFIG, _WEIGHTS, _BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"
 # The files of a base checkpoint that decide what it computes; a README may change.
 _BASE_SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".model"}
@@ -170,6 +172,7 @@ def save_adapter(model: nn.Module, path: str, *, base: AdapterBase) -> None:
     (folder / _CONFIG).write_text(json.dumps(described | {"inference_mode": True}, indent=2, sort_keys=True) + "\n")
     tensors = {_file_name(name): parameter.detach() for name, parameter in adapter_parameters(model).items()}
     save_file(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
+    apply_umask(folder / _WEIGHTS)
     (folder / _BASE).write_text(json.dumps(asdict(base), indent=2) + "\n", encoding="utf-8")
 
 
@@ -187,8 +190,9 @@ def load_adapter(model: nn.Module, path: Path) -> None:
         config.inference_mode = False
         config.init_lora_weights = True  # some ways to start an adapter would change the base again
         _inject(model, config, seed=0)
-    except (OSError, TypeError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"cannot load the adapter {path}: {error}") from error
+    except Exception as error:  # a damaged or odd file may end in any error of the libraries that read it
+        raise CheckpointError(f"cannot load the adapter {path}: {type(error).__name__}: {error}") from error
+    check_values(path, tensors.items(), may_be_zero=True)  # B is, before its first update
     expected = {_file_name(name): parameter for name, parameter in adapter_parameters(model).items()}
     wrong = sorted(
         (expected.keys() ^ tensors.keys())
@@ -225,7 +229,7 @@ def recorded_base(adapter: Path) -> AdapterBase:
     try:
         written = json.loads(record.read_text(encoding="utf-8"))
         return AdapterBase(str(written["path"]), str(written["sha256"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"cannot tell the base of the adapter {adapter}: {record.name}: {error}") from error
 
 
@@ -281,10 +285,15 @@ def _file_name(name: str) -> str:
     return _PREFIX + name.replace(f".{_NAME}.", ".")
 
 
-def _understood(written: dict[str, Any]) -> dict[str, Any]:
+def _understood(written: Any) -> dict[str, Any]:
     """The settings in an adapter's file that this version of peft knows; those that it does not must be off."""
+    if not isinstance(written, dict):
+        raise ValueError(f"{_CONFIG} must hold a JSON object, found {type(written).__name__}")
     if written.get("peft_type") != "LORA":
         raise ValueError(f"peft_type is {written.get('peft_type')!r}, must be 'LORA'")
+    for rank in (written.get("r"), *dict(written.get("rank_pattern") or {}).values()):
+        if type(rank) is not int or not 1 <= rank <= _MAX_RANK:
+            raise ValueError(f"{_CONFIG}: a rank is {rank!r:.80}, must be a number from 1 to {_MAX_RANK}")
     unknown = written.keys() - LoraConfig.__dataclass_fields__.keys()
     if used := sorted(key for key in unknown if written[key]):
         raise ValueError(f"settings that the installed peft does not know: {', '.join(used)}")

@@ -62,6 +62,6 @@ def _read_environment(path: Path) -> Row:
     """Empty if the file is missing or damaged: the page can do without."""
     try:
         environment = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return environment if isinstance(environment, dict) else {}

@@ -1,14 +1,14 @@
 """What a reward must do: rollouts in, one score each out."""
 
-import traceback
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 from elocution.errors import ElocutionError, RewardError
+from elocution.registry import describe_failure
 from elocution.types import Rollout, Score
 
-__all__ = ["FLOOR", "Reward", "describe_failure", "score_all"]
+__all__ = ["FLOOR", "Reward", "score_all"]
 
 FLOOR = 0.0
 """Value of a completion that cannot be listened to through the policy's own fault."""
@@ -40,7 +40,7 @@ def score_all(reward: Reward, rollouts: Sequence[Rollout]) -> list[Score]:
         scores = list(reward(rollouts))
     except ElocutionError:
         raise
-    except Exception as error:  # the user's class may fail in any way
+    except (Exception, SystemExit) as error:  # the user's class may fail in any way
         raise RewardError(f"the reward {name} failed: {describe_failure(error)}") from error
     if len(scores) != len(rollouts):
         raise RewardError(f"the reward {name} gave {len(scores)} scores for {len(rollouts)} completions")
@@ -48,9 +48,3 @@ def score_all(reward: Reward, rollouts: Sequence[Rollout]) -> list[Score]:
     if wrong is not None:
         raise RewardError(f"the reward {name} gave {wrong!r:.80}, expected elocution.types.Score")
     return scores
-
-
-def describe_failure(error: Exception) -> str:
-    """Kind, message and place of an error in code that is not ours."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"

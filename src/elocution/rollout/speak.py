@@ -56,6 +56,18 @@ class Speaker:
         self._max_codes_per_char, self._min_codes = max_codes_per_char, min_codes
         self._keep_truncated = keep_truncated
 
+    def check(self, utterance: Utterance) -> str | None:
+        """Why the utterance cannot be spoken, by its words or by its length, or None."""
+        if reason := self._policy.check_text(utterance):
+            return reason
+        prompt, budget = len(self._policy.prompt_ids(utterance)), self._budget(utterance)
+        if prompt + budget > self._policy.max_positions:
+            return (
+                f"the prompt's {prompt} tokens and a budget of {budget} exceed the model's {self._policy.max_positions} "
+                "positions; shorten the text, or lower rollout.max_codes_per_char or rollout.min_codes"
+            )
+        return None
+
     def speak(
         self, utterances: Sequence[Utterance], seeds: Sequence[Sequence[tuple[int, ...]]]
     ) -> tuple[list[SpokenGroup], SpeakTimes]:
@@ -65,7 +77,7 @@ class Speaker:
             RolloutRequest(
                 self._policy.prompt_ids(utterance),
                 tuple(own),
-                token_budget(utterance.text, max_codes_per_char=self._max_codes_per_char, min_codes=self._min_codes),
+                self._budget(utterance),
             )
             for utterance, own in zip(utterances, seeds, strict=True)
         ]
@@ -83,6 +95,9 @@ class Speaker:
                 rollouts.append(Rollout(utterance, completion, clip, sound, outcome))
             groups.append(SpokenGroup(utterance, request.prompt_ids, tuple(rollouts)))
         return groups, SpeakTimes(drawn - started, time.perf_counter() - drawn)
+
+    def _budget(self, utterance: Utterance) -> int:
+        return token_budget(utterance.text, max_codes_per_char=self._max_codes_per_char, min_codes=self._min_codes)
 
     def _decode(self, clips: Sequence[NDArray[np.int64]]) -> dict[bytes, Audio]:
         distinct = {clip.tobytes(): clip for clip in clips}

@@ -4,14 +4,19 @@ Stages leave their results in the work folder, and a stage whose result is there
 (source clips), `codec`, `recogniser`, `prompts`, `llasa` (the checkpoint).
 """
 
+import importlib.util
 import json
 import logging
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from elocution.codecs.tiny import MelSettings, TinyCodec
+from elocution.errors import MissingDependency
+from elocution.files import reporting_disk_errors
+from elocution.policies.spoken_text import TaughtTexts
 from elocution.tiny.codebook import encode_corpus, fit_codec
 from elocution.tiny.pretrain import PretrainSettings, build_policy, build_tokenizer, pretrain
 from elocution.tiny.recogniser import write_recogniser
@@ -21,6 +26,9 @@ from elocution.tiny.speech import SpeechCorpus, speak_sentences
 __all__ = ["BuildSettings", "build"]
 
 logger = logging.getLogger(__name__)
+
+# Modules that the extra brings, and their packages.
+_NEEDED = {"hibari": "hibari-tts", "sklearn": "scikit-learn"}
 
 NOTICE = """\
 The weights and codebook in this folder were derived from speech made by hibari-tts 0.2.1 with its bundled voice
@@ -45,13 +53,25 @@ class BuildSettings:
 
 
 def build(output: Path, settings: BuildSettings | None = None, *, workers: int = 0) -> None:
-    """Writes `codec/`, `recogniser/`, `prompts/`, `llasa/` and `NOTICE` into `output`; resumable by stage."""
+    """Writes `codec/`, `recogniser/`, `prompts/`, `llasa/` and `NOTICE` into `output`; resumable by stage.
+
+    Raises: MissingDependency before anything is written if the extra `tiny-build` is not installed; StorageError if
+    `output` cannot be written.
+    """
     settings = settings or BuildSettings()
-    output.mkdir(parents=True, exist_ok=True)
+    for module, package in _NEEDED.items():
+        if importlib.util.find_spec(module) is None:
+            raise MissingDependency.naming(package, "tiny-build")
+    with reporting_disk_errors(output):
+        output.mkdir(parents=True, exist_ok=True)
+        _build(output, settings, workers or os.cpu_count() or 1)
+
+
+def _build(output: Path, settings: BuildSettings, workers: int) -> None:
     (output / "NOTICE").write_text(NOTICE, encoding="utf-8")
     sentences = draw_sentences(settings.taught + settings.prompts + settings.held_out, settings.sentence_seed)
     taught = sentences[: settings.taught]
-    corpus = _speech(output / "speech.npz", sentences, workers or os.cpu_count() or 1)
+    corpus = _speech(output / "speech.npz", sentences, workers)
     codec = _codec(output / "codec", corpus, settings)
     write_recogniser(output / "recogniser", WORDS, taught)
     _write_prompts(output / "prompts" / "train.jsonl", "train", sentences[settings.taught : -settings.held_out])
@@ -68,8 +88,13 @@ def build(output: Path, settings: BuildSettings | None = None, *, workers: int =
         (sentences[-settings.held_out :], codes[-settings.held_out :]),
         settings.pretraining,
     )
+    policy.llama.config.codec_frame_rate = codec.frame_rate
+    TaughtTexts.of(taught).write(policy.tokenizer)
     policy.model.half()
-    policy.save_pretrained(str(output / "llasa"))
+    partial = output / ".llasa.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    policy.save_pretrained(str(partial))
+    os.replace(partial, output / "llasa")
 
 
 def _speech(path: Path, sentences: Sequence[str], workers: int) -> SpeechCorpus:

@@ -39,7 +39,10 @@ class SpeechCorpus:
         return len(self.samples) / SAMPLE_RATE
 
     def save(self, path: Path) -> None:
-        np.savez(path, sentences=np.array(self.sentences), samples=self.samples, offsets=self.offsets)
+        """Writes an npz file, whole or not at all."""
+        partial = path.with_name(f".partial.{path.name}")
+        np.savez(partial, sentences=np.array(self.sentences), samples=self.samples, offsets=self.offsets)
+        partial.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> "SpeechCorpus":

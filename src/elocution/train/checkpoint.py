@@ -105,7 +105,7 @@ def verify_checkpoint(path: Path) -> Checkpoint:
         state = json.loads(state_path.read_text(encoding="utf-8"))
         kind, files = state["format"], state["files"]
         checkpoint = Checkpoint(path, state["step"], state["policy_version"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is no whole checkpoint: cannot read {state_path.name}: {error}") from error
     if kind != FORMAT:
         raise CheckpointError(f"{path} has checkpoint format {kind}, this version reads format {FORMAT}")

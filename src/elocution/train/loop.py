@@ -21,7 +21,7 @@ from elocution.data.sampler import PromptSampler
 from elocution.errors import CheckpointError, NonFiniteError, RewardUnavailable
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
-from elocution.rewards import Reward, load_reward, score_all
+from elocution.rewards import Reward, load_reward
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import SpeakTimes, SpokenGroup
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
@@ -117,10 +117,15 @@ def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | 
         )
     step = checkpoint.step if checkpoint else -1
     for name in ("metrics.jsonl", "rollouts.jsonl"):
-        run.keep_rows(name, lambda row: row["step"] <= step)
+        run.keep_rows(name, lambda row: _is_until(row, step))
     # The last evaluation of a finished run is made again; all others up to the checkpoint stand.
-    run.keep_rows("evaluations.jsonl", lambda row: row["step"] <= step and row["name"] != "after")
+    run.keep_rows("evaluations.jsonl", lambda row: _is_until(row, step) and row.get("name") not in (None, "after"))
     return checkpoint
+
+
+def _is_until(row: dict[str, Any], step: int) -> bool:
+    """Whether the row was recorded by `step`; one that does not say when is not one of ours."""
+    return type(row.get("step")) is int and row["step"] <= step
 
 
 class _Run:
@@ -160,7 +165,8 @@ class _Run:
         step = checkpoint.step if checkpoint else 0
         self.version = checkpoint.policy_version if checkpoint else 0
         self.last_saved = checkpoint
-        self.skipped = sum(row["updates/skipped"] for row in self.run.read_rows("metrics.jsonl"))
+        # Rows of a run that began before this was counted lack it.
+        self.skipped = sum(row.get("updates/skipped", 0) for row in self.run.read_rows("metrics.jsonl"))
         before = after = None
         if checkpoint is None:
             before = self.evaluate("before", step)
@@ -250,7 +256,7 @@ class _Run:
 
         Raises: RewardError if the reward breaks its contract; RewardUnavailable if more than `reward.max_unscored_share` could not be scored.
         """
-        scores = score_all(self.reward, [rollout for group in spoken for rollout in group.rollouts])
+        scores = self.reward([rollout for group in spoken for rollout in group.rollouts])
         failed = [score.error for score in scores if score.error is not None]
         if len(failed) > self.config.reward.max_unscored_share * len(scores):
             raise RewardUnavailable(

@@ -29,6 +29,7 @@ from elocution.policies.lora import (
     recorded_base,
     save_adapter,
 )
+from elocution.rollout.codec_fit import check_codec
 from elocution.rollout.speak import Speaker
 from elocution.train.engines import Engines, build_engines
 from elocution.train.learner import Learner, LearnerSettings
@@ -66,16 +67,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
     if config.train.activation_checkpointing:
         _recompute_activations(policy.model)
     codec = load_codec(config.codec.type, resolve_path(config.codec.path))
-    train, held_out = (
-        load_prompts(
-            resolve_path(path),
-            languages=config.data.languages,
-            on_bad_row=config.data.on_bad_row,
-            check_text=policy.check_text,
-        )
-        for path in (config.data.train, config.data.held_out)
-    )
-    _check_prompts(config, train.utterances, held_out.utterances)
+    check_codec(codec, policy, name=config.codec.path)
     build_speaker = partial(
         Speaker,
         policy,
@@ -85,6 +77,17 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
         keep_truncated=config.algorithm.truncated == "keep",
     )
     engines = build_engines(config, policy, models.save, run_path)
+    speaker = build_speaker(engines.rollout)
+    train, held_out = (
+        load_prompts(
+            resolve_path(path),
+            languages=config.data.languages,
+            on_bad_row=config.data.on_bad_row,
+            check_text=speaker.check,
+        )
+        for path in (config.data.train, config.data.held_out)
+    )
+    _check_prompts(config, train.utterances, held_out.utterances)
     optimizer = torch.optim.AdamW(
         parameter_groups(models.trained, config.train),
         betas=config.train.betas,
@@ -95,7 +98,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
         policy=policy,
         codec=codec,
         engines=engines,
-        speaker=build_speaker(engines.rollout),
+        speaker=speaker,
         evaluation_speaker=build_speaker(engines.evaluation),
         optimizer=optimizer,
         save_model=models.save,

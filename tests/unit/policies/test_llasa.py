@@ -1,9 +1,14 @@
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from elocution.errors import CheckpointError
 from elocution.policies.base import PolicyBatch
@@ -120,8 +125,6 @@ def test_a_damaged_checkpoint_is_named(policy: LlasaPolicy, tmp_path: Path, dama
     elif damage == "no config":
         (tmp_path / "config.json").unlink()
     else:
-        from safetensors.torch import load_file, save_file
-
         tensors = load_file(weights)
         del tensors["model.layers.2.mlp.up_proj.weight"]
         save_file(tensors, weights, metadata={"format": "pt"})
@@ -142,9 +145,124 @@ def test_s33_a_head_smaller_than_the_code_block_is_refused() -> None:
         LlasaPolicy(build_policy(build_tokenizer(WORDS, 4), seed=0).llama, build_tokenizer(WORDS, 16))
 
 
-@pytest.mark.parametrize("config", ['{"model_type": "gpt2"}', "{}", "[]", "not json"])
+@pytest.mark.parametrize("config", ['{"model_type": "gpt2"}', "{}", "[]", "not json", "[" * 100_000])
 def test_s33_another_architecture_is_refused(policy: LlasaPolicy, tmp_path: Path, config: str) -> None:
     policy.save_pretrained(str(tmp_path))
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(CheckpointError, match=r"config\.json"):
+        LlasaPolicy.from_pretrained(tmp_path)
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Changes fields of the object in the file; one that becomes `...` is taken out."""
+    fields = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in fields.items() if value is not ...}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": -192}, r"hidden_size = -192: .* greater than or equal to 1"),
+        ({"hidden_size": "192"}, "hidden_size = '192': .* valid integer"),
+        ({"hidden_size": 190}, "hidden_size = 190 is no multiple of num_attention_heads = 6"),
+        ({"num_attention_heads": 0}, "num_attention_heads = 0"),
+        ({"num_key_value_heads": 4}, "num_attention_heads = 6 is no multiple of num_key_value_heads = 4"),
+        ({"head_dim": 33}, "head must be even"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000"),
+        ({"vocab_size": ...}, "the field vocab_size is missing"),
+        ({"max_position_embeddings": None}, "max_position_embeddings = None"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps = nan"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings = 1: .* boolean"),
+        ({"hidden_act": "relu"}, "hidden_act = 'relu'"),
+        ({"attention_bias": True}, "attention_bias = true"),
+        ({"pad_token_id": 10**9}, "pad_token_id = .1000000000. must be below vocab_size"),
+        ({"eos_token_id": ["a"]}, r"eos_token_id.* valid integer"),
+        ({"rope_parameters": [1]}, r"rope_parameters = \[1\]"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_parameters.rope_type = 'dynamic' must be"),
+        ({"rope_parameters": {"rope_theta": -1}}, "rope_parameters.rope_theta = -1 must be a positive number"),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+            "rope_scaling has no high_freq_factor, low_freq_fac",
+        ),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling has no factor"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
+        ({"codec_frame_rate": "25"}, "codec_frame_rate = '25'"),
+    ],
+)
+def test_an_odd_config_is_one_error_with_file_and_field(
+    policy: LlasaPolicy, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    policy.save_pretrained(str(tmp_path))
+    edit_json(tmp_path / "config.json", **changes)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        LlasaPolicy.from_pretrained(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'config.json'}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_fields_that_nothing_reads_do_no_harm(policy: LlasaPolicy, tmp_path: Path) -> None:
+    policy.save_pretrained(str(tmp_path))
+    edit_json(tmp_path / "config.json", num_labels=10**12, id2label=5, auto_map=None, dtype="nonsense", architectures=3)
+    again = LlasaPolicy.from_pretrained(tmp_path)
+    assert again.llama.config.hidden_size == 192
+
+
+def test_a_config_of_another_size_than_the_weights_is_named_by_tensor(policy: LlasaPolicy, tmp_path: Path) -> None:
+    policy.save_pretrained(str(tmp_path))
+    edit_json(tmp_path / "config.json", intermediate_size=9_000_000)  # would not fit into memory
+    message = r"mlp\.\w+_proj\.weight in .*model\.safetensors has shape .*, but config\.json makes it .*9000000"
+    with pytest.raises(CheckpointError, match=message):
+        LlasaPolicy.from_pretrained(tmp_path)
+
+
+NAME = "model.layers.2.mlp.up_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda tensor: torch.zeros_like(tensor), "is all zero"),
+        (lambda tensor: tensor.masked_fill(torch.arange(192) == 7, float("nan")), "not finite"),
+        (lambda tensor: tensor.masked_fill(torch.arange(192) == 7, float("-inf")), "not finite"),
+        (lambda tensor: (tensor * 100).to(torch.int8), "holds I8 values, expected floating-point"),
+        (lambda tensor: (tensor * 100).long(), "holds I64 values, expected floating-point"),
+        (lambda tensor: tensor[:, :-1].clone(), r"has shape \[512, 191\], but config\.json makes it \[512, 192\]"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_weights_that_can_compute_nothing_are_named(
+    policy: LlasaPolicy, tmp_path: Path, damage: Callable[[Tensor], Tensor], message: str, suffix: str
+) -> None:
+    policy.save_pretrained(str(tmp_path))
+    weights = tmp_path / "model.safetensors"
+    tensors = load_file(weights)
+    tensors[NAME] = damage(tensors[NAME])
+    if suffix == "bin":
+        weights.unlink()
+        torch.save(tensors, tmp_path / "pytorch_model.bin")
+        message = message.replace("I8", "torch.int8").replace("I64", "torch.int64")
+    else:
+        save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=rf"the tensor {re.escape(NAME)} in .*{message}"):
+        LlasaPolicy.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer.json", "{}"),
+        ("tokenizer.json", "[" * 1000),
+        ("tokenizer_config.json", '{"model_max_length": "many"}'),
+        ("tokenizer_config.json", "[]"),
+        ("chat_template.jinja", "{% if %}"),
+        ("chat_template.jinja", "{{ messages[5]['content'].x }}"),
+        ("chat_template.jinja", "a template without messages"),
+    ],
+)
+def test_damaged_text_files_are_one_error_at_loading(
+    policy: LlasaPolicy, tmp_path: Path, file: str, content: str
+) -> None:
+    policy.save_pretrained(str(tmp_path))
+    (tmp_path / file).write_text(content)
+    with pytest.raises(CheckpointError, match=r"cannot load the checkpoint|chat template"):
         LlasaPolicy.from_pretrained(tmp_path)

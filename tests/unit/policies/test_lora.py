@@ -283,6 +283,14 @@ def rewrite(path: Path, **values: object) -> None:
         ("other kind", "peft_type is 'LOHA'"),
         ("future", "does not know: turbo"),
         ("not json", "cannot load the adapter"),
+        ("a list", "must hold a JSON object, found list"),
+        ("huge rank", "a rank is 10000000, must be a number from 1 to 1024"),
+        ("odd setting", "cannot load the adapter .*: AttributeError: "),
+        ("not finite", r"the tensor .*layers\.2\.mlp\.up_proj\.lora_B\.weight in .* not finite"),
+        (
+            "integers",
+            r"the tensor .*layers\.2\.mlp\.up_proj\.lora_B\.weight in .* torch\.int8 .*expected floating-point",
+        ),
     ],
 )
 def test_a_damaged_or_foreign_adapter_is_named(saved: tuple[LlasaPolicy, Path], damage: str, message: str) -> None:
@@ -292,17 +300,25 @@ def test_a_damaged_or_foreign_adapter_is_named(saved: tuple[LlasaPolicy, Path], 
         weights.write_bytes(weights.read_bytes()[:-5])
     elif damage == "no weights":
         weights.unlink()
-    elif damage in ("lose a tensor", "wrong shape"):
+    elif damage in ("lose a tensor", "wrong shape", "not finite", "integers"):
         tensors = load_file(weights)
         lost = tensors.pop("base_model.model.model.layers.2.mlp.up_proj.lora_B.weight")
         if damage == "wrong shape":
             tensors["base_model.model.model.layers.2.mlp.up_proj.lora_B.weight"] = lost[:, :3].contiguous()
+        elif damage == "not finite":
+            tensors["base_model.model.model.layers.2.mlp.up_proj.lora_B.weight"] = lost / 0
+        elif damage == "integers":
+            tensors["base_model.model.model.layers.2.mlp.up_proj.lora_B.weight"] = lost.to(torch.int8)
         save_file(tensors, weights)
     elif damage == "not json":
         config.write_text("{")
+    elif damage == "a list":
+        config.write_text("[]")
     else:
         changes: dict[str, dict[str, object]] = {
             "dropout": {"lora_dropout": 0.1},
+            "huge rank": {"r": 10_000_000},
+            "odd setting": {"alpha_pattern": 5},
             "dora": {"use_dora": True},
             "other kind": {"peft_type": "LOHA"},
             "future": {"turbo": True, "harmless": None},

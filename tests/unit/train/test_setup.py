@@ -1,13 +1,15 @@
 import gc
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from elocution.codecs.tiny import MelSettings, TinyCodec
 from elocution.config.load import load_config
 from elocution.config.tree import RunConfig
-from elocution.errors import ConfigError
+from elocution.errors import ConfigError, DataError
 from elocution.policies.lora import adapter_parameters
 from elocution.train.setup import Parts, build_parts
 
@@ -74,3 +76,28 @@ def test_an_adapter_as_the_model_to_start_from_is_refused_with_the_way_to_merge_
     built(config_of("model.lora.rank=2"))[0].save_model(str(tmp_path / "adapter"))
     with pytest.raises(ConfigError, match=r"is an adapter; write it merged .*save_pretrained\('merged'\)"):
         build_parts(config_of(f"model.path={tmp_path / 'adapter'}"))
+
+
+def test_s33_a_codec_of_another_policy_is_found_at_setup(tmp_path: Path) -> None:
+    settings = MelSettings(num_bands=8)
+    TinyCodec(torch.zeros(2047, settings.frames_per_code * 8), settings).save_pretrained(tmp_path / "codec")
+    with pytest.raises(ConfigError, match=rf"the codec {tmp_path / 'codec'} has 2047 codes, the policy writes 2048"):
+        build_parts(config_of(f"codec.path={tmp_path / 'codec'}"))
+
+
+def test_texts_that_cannot_be_spoken_are_bad_rows_by_file_and_line(tmp_path: Path) -> None:
+    rows = ["the doctor visited the school", "one <|s_5|> three six", "nine", "the secretary discovered the government"]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
+    # 13 codes for each character: 377 and 507 codes beside prompts of some 50 tokens, in 512 positions.
+    overrides = [f"data.train={path}", "train.prompts_per_step=1", "rollout.max_codes_per_char=13"]
+    with pytest.raises(DataError) as caught:
+        build_parts(config_of(*overrides))
+    shown = str(caught.value).splitlines()[1:]
+    assert [line.strip().split(": ", 1)[0] for line in shown] == [f"{path}:{line}" for line in (2, 3, 4)]
+    assert "holds control tokens: <|s_5|>" in shown[0]
+    assert "taught texts of 3 to 6 words, this one has 1" in shown[1]
+    assert "exceed the model's 512 positions" in shown[2]
+    parts = build_parts(config_of(*overrides, "data.on_bad_row=skip"))
+    assert [utterance.text for utterance in parts.train_prompts.utterances] == rows[:1]
+    assert [row.line for row in parts.train_prompts.skipped] == [2, 3, 4]

@@ -1,0 +1,125 @@
+"""A reward in a thread of its own, so that one that hangs ends in an error and not in a run that stands still."""
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from queue import SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from elocution.errors import ConfigError, ElocutionError, RewardError, RewardUnavailable
+from elocution.registry import build_part, describe_failure
+from elocution.rewards.base import Reward, score_all
+from elocution.types import Rollout, Score
+
+__all__ = ["WatchedReward"]
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+_CLOSING_S = 30.0
+
+
+class WatchedReward:
+    """The reward that `build` makes, with `limit_s` seconds for each of building, starting and scoring.
+
+    All of it happens in one thread, because what a reward opens may belong to the thread that opened it. A thread
+    that hangs is left behind; it ends with the process.
+
+    Raises: ConfigError if the reward cannot be built; RewardUnavailable if that takes longer than `limit_s`.
+    """
+
+    def __init__(self, name: str, build: Callable[[], Reward], *, limit_s: float) -> None:
+        self._name, self._limit_s = name, limit_s
+        self._thread = _Thread()
+        try:
+            self._reward = self._call("being built", lambda: build_part("reward", name, build))
+        except BaseException:
+            self._thread.end()
+            raise
+
+    def __enter__(self) -> Self:
+        """Raises: RewardUnavailable if the reward cannot start."""
+        try:
+            entered = self._call("starting", self._reward.__enter__)
+        except ElocutionError:
+            raise
+        except (Exception, SystemExit) as error:  # the user's class may fail in any way
+            raise RewardUnavailable(f"cannot start the reward {self._name!r}: {describe_failure(error)}") from error
+        if not callable(entered):
+            raise ConfigError(f"{self._name!r} cannot be a reward: its __enter__ gives {entered!r:.80}, not the reward")
+        self._reward = entered
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raises: RewardError if the reward cannot end, unless another error is on its way."""
+        # A thread that is still at work cannot be asked, but what it waits for may end.
+        thread = _Thread() if self._thread.is_busy else self._thread
+        try:
+            thread.call(lambda: self._reward.__exit__(kind, error, trace), _CLOSING_S)
+        except (Exception, SystemExit) as failure:  # the user's class may fail in any way
+            stuck = isinstance(failure, _NoAnswer)
+            cause = f"no answer for {_CLOSING_S:g} s" if stuck else describe_failure(failure)
+            reason = f"the reward {self._name!r} failed to end: {cause}"
+            if error is None:
+                raise RewardError(reason) from failure
+            logger.warning("%s", reason)
+        finally:
+            thread.end()
+            self._thread.end()
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        """Raises: RewardError if the reward breaks its contract; RewardUnavailable if it takes longer than it may."""
+        return self._call(f"scoring {len(rollouts)} completions", lambda: score_all(self._reward, rollouts))
+
+    def _call(self, activity: str, work: Callable[[], Result]) -> Result:
+        try:
+            return self._thread.call(work, self._limit_s)
+        except _NoAnswer as error:
+            raise RewardUnavailable(
+                f"the reward {self._name!r} has been {activity} for {self._limit_s:g} s without an answer; "
+                "raise reward.call_timeout_s if it is not stuck but slow"
+            ) from error
+
+
+class _NoAnswer(Exception):
+    """A time limit is over; not TimeoutError, which the work itself may raise."""
+
+
+class _Thread:
+    """Does what it is asked to, one thing after the other; a process does not wait for it to end."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._last: Future[Any] | None = None
+        Thread(target=self._run, daemon=True, name="reward").start()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._last is not None and not self._last.done()
+
+    def call(self, work: Callable[[], Result], limit_s: float) -> Result:
+        """The result of `work`, or its error; _NoAnswer if there is neither after `limit_s` seconds."""
+        future: Future[Result] = Future()
+        self._last = future
+        self._jobs.put((future, work))
+        wait([future], limit_s)
+        if not future.done():
+            raise _NoAnswer
+        return future.result()
+
+    def end(self) -> None:
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, work = job
+            try:
+                future.set_result(work())
+            except BaseException as error:  # raised again in the thread that asked
+                future.set_exception(error)
+            del job, future, work  # they hold a step's audio
