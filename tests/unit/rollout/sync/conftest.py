@@ -1,0 +1,116 @@
+"""A small policy with a base on the disk in several files, an adapter, and what a sync of it is made of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import nn
+
+from elocution.policies import load_policy
+from elocution.policies.llasa import LlasaPolicy
+from elocution.policies.lora import LoraSettings, adapter_parameters, add_adapter, describe_base
+from elocution.rollout.sync.base import Probe
+from elocution.rollout.sync.engine import SyncedEngine
+from elocution.rollout.sync.loaded_engine import LoadedEngine
+from elocution.rollout.sync.payloads import AdapterPayload, Payload, WeightsPayload
+from elocution.rollout.sync.probes import draw_probes
+from elocution.rollout.sync.proof import LogprobProof, Proof
+from elocution.rollout.sync.store import VersionStore
+from elocution.testing.policies import small_llasa
+from elocution.types import Utterance
+
+Strategy = Literal["adapter", "delta", "full"]
+UTTERANCES = [Utterance(str(i), text) for i, text in enumerate(("one", "mary painted the house", "three three one one"))]
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint in several files, sharper than an initialised model, so that weights matter to its log-probs."""
+    policy = small_llasa(seed=3)
+    with torch.no_grad():
+        policy.llama.get_output_embeddings().weight.mul_(3)
+        policy.llama.get_output_embeddings().weight[policy.stop_id] = 0
+    path = tmp_path_factory.mktemp("base") / "checkpoint"
+    policy.llama.save_pretrained(path, max_shard_size="2MB")
+    policy.tokenizer.save_pretrained(path)
+    assert len(list(path.glob("*.safetensors"))) > 3
+    return path
+
+
+@dataclass
+class Trainer:
+    """What stands for a trainer: a policy, its trained parameters, and a step that moves them."""
+
+    policy: LlasaPolicy
+    trained: dict[str, nn.Parameter]
+    base: Path
+    probes: tuple[Probe, ...]
+
+    def step(self, size: float = 0.005, seed: int = 7) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in self.trained.values():
+                parameter.add_(size * torch.randn(parameter.shape, generator=generator))
+
+
+@pytest.fixture
+def make_trainer(base: Path) -> Callable[..., Trainer]:
+    def make(strategy: Strategy = "delta", precision: str = "fp32") -> Trainer:
+        policy = load_policy("llasa", base, precision=precision)
+        assert isinstance(policy, LlasaPolicy)
+        policy.model.eval()
+        probes = draw_probes(policy, UTTERANCES, count=3, length=40, seed=5)
+        if strategy == "full":
+            return Trainer(policy, dict(policy.model.named_parameters()), base, probes)
+        add_adapter(policy.model, LoraSettings(rank=4), targets=policy.lora_targets, seed=1, base_path=str(base))
+        return Trainer(policy, adapter_parameters(policy.model), base, probes)
+
+    return make
+
+
+@pytest.fixture
+def make_synced(tmp_path: Path) -> Callable[..., SyncedEngine]:
+    """Builds the engine of a trainer; `engine` may be a broken one."""
+
+    def make(
+        trainer: Trainer,
+        strategy: Strategy = "delta",
+        *,
+        engine: Any = None,
+        proof: Proof | None = None,
+        max_retries: int = 0,
+        restart: Callable[[], None] | None = None,
+    ) -> SyncedEngine:
+        made = engine or loaded_engine()
+        store = VersionStore(tmp_path / "sync")
+        payload: Payload = (
+            AdapterPayload(trainer.policy.model, describe_base(str(trainer.base)))
+            if strategy == "adapter"
+            else WeightsPayload(
+                trainer.policy.model,
+                trainer.base,
+                strategy=strategy,
+                shared=store.root / "shared",
+                max_shard_bytes=2_000_000,
+            )
+        )
+        return SyncedEngine(
+            made,
+            made.load_adapter if strategy == "adapter" else made.load_weights,
+            payload,
+            proof or LogprobProof(trainer.policy, made, trainer.probes, max_difference=1e-3),
+            store,
+            trained=trainer.trained,
+            seed=0,
+            max_retries=max_retries,
+            restart=restart,
+        )
+
+    return make
+
+
+def loaded_engine() -> LoadedEngine:
+    return LoadedEngine("llasa", precision="fp32", temperature=1.0, batch_size=16)
