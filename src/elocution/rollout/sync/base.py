@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,7 @@ __all__ = [
 REHEARSAL_VERSION = -1  # of weights that no policy ever had; nothing is drawn for training with them
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(NamedTuple):
     """A fixed sequence by which weights are compared. Shapes: `prompt_ids` [L], `completion_ids` [T, C], legal ids."""
 
     prompt_ids: NDArray[np.int64]
@@ -58,7 +57,7 @@ class Drawer(Protocol):
 class Loader(Protocol):
     """Takes the weights in a folder."""
 
-    def __call__(self, directory: Path, version: int) -> LoadReport:
+    def __call__(self, directory: Path, version: int) -> LoadReport | None:
         """After this returns, everything that the engine computes is from these weights, no cache of older ones left.
 
         The folder is whole and never changes. `version` is stamped on completions; it may be `REHEARSAL_VERSION`.
@@ -70,14 +69,14 @@ class Loader(Protocol):
 class WeightLoader(Protocol):
     """An engine that loads whole checkpoints."""
 
-    def load_weights(self, directory: Path, version: int) -> LoadReport:
+    def load_weights(self, directory: Path, version: int) -> LoadReport | None:
         """As `Loader`; the folder holds a checkpoint in the layout of the base, cut into shards with an index."""
 
 
 class AdapterLoader(Protocol):
     """An engine that has the base and loads adapters."""
 
-    def load_adapter(self, directory: Path, version: int) -> LoadReport:
+    def load_adapter(self, directory: Path, version: int) -> LoadReport | None:
         """As `Loader`; the folder holds an adapter in peft's layout, which takes the place of the one before."""
 
 
@@ -85,7 +84,10 @@ class ProbeScorer(Protocol):
     """An engine that can tell the log-probs of ids that it is given."""
 
     def score(self, probes: Sequence[Probe]) -> list[NDArray[np.float32]]:
-        """Log-probs of the completions, nats, over the legal ids at temperature 1. Shapes: [T, C] for each probe."""
+        """Log-probs of the completions, nats, over the legal ids at the engine's temperature, which is 1 when a sync asks.
+
+        Shapes: [T, C] for each probe, or [T] if there is one channel.
+        """
 
 
 class GreedyDecoder(Protocol):

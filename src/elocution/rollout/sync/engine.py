@@ -7,7 +7,8 @@ write -> read back -> [quarantine] -> load -> prove -> [release], version advanc
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -182,12 +183,23 @@ class SyncedEngine:
                 report = self._load(written.path, version)
                 loaded = time.perf_counter()
                 _check_report(report, written.manifest, self._payload.adapted_modules)
-                evidence = self._proof.check(expected, self._evidence if has_changed else None)
+                with self._at_temperature(1.0):
+                    evidence = self._proof.check(expected, self._evidence if has_changed else None)
             except (EngineError, CheckpointError) as error:
                 failures.append(error)
             else:
                 return _Attempt(evidence, loaded - started, time.perf_counter() - loaded, retries)
         raise SyncError(self._describe_failure(version, written, failures)) from failures[-1]
+
+    @contextmanager
+    def _at_temperature(self, temperature: float) -> Iterator[None]:
+        """For what is compared over several syncs, while the temperature of rollouts may go down."""
+        kept = self._engine.temperature
+        self._engine.temperature = temperature
+        try:
+            yield
+        finally:
+            self._engine.temperature = kept
 
     def _describe_failure(self, version: int, written: WrittenVersion, failures: Sequence[ElocutionError]) -> str:
         what = "the rehearsal, weights moved by noise," if version == REHEARSAL_VERSION else f"version {version}"
@@ -202,8 +214,10 @@ class SyncedEngine:
         )
 
 
-def _check_report(report: LoadReport, manifest: Manifest, adapted_modules: int | None) -> None:
+def _check_report(report: LoadReport | None, manifest: Manifest, adapted_modules: int | None) -> None:
     """Raises: SyncError if the engine says itself that it has something else."""
+    if report is None:
+        return
     if adapted_modules is not None and report.bound_modules not in (None, adapted_modules):
         raise SyncError(f"the engine bound the adapter to {report.bound_modules} of {adapted_modules} layers")
     if report.fingerprint not in (None, manifest.fingerprint):

@@ -57,7 +57,7 @@ class LoadedEngine:
 
     def score(self, probes: Sequence[Probe]) -> list[NDArray[np.float32]]:
         """As `ProbeScorer`. Raises: EngineError if nothing was loaded."""
-        return probe_logprobs(self._loaded(), probes)
+        return probe_logprobs(self._loaded(), probes, temperature=self.temperature)
 
     def greedy(self, probes: Sequence[Probe]) -> list[NDArray[np.int64]]:
         """As `GreedyDecoder`. Raises: EngineError if nothing was loaded."""

@@ -19,14 +19,13 @@ from elocution.policies.lora import (
     merged_state_dict,
     save_adapter,
 )
-from elocution.rollout.sync.layout import BaseCheckpoint, link_file, read_base_checkpoint, split_base, split_groups
+from elocution.rollout.sync.layout import BaseCheckpoint, link_file, read_base_checkpoint, split_base, split_shards
 from elocution.rollout.sync.manifest import (
     FileSignature,
     Manifest,
     TensorEntry,
     describe_tensor,
     file_digest,
-    signature_of,
 )
 
 __all__ = ["AdapterPayload", "Payload", "SyncDtype", "WeightsPayload"]
@@ -69,11 +68,13 @@ class WeightsPayload:
         strategy: Literal["full", "delta"],
         shared: Path,
         dtype: SyncDtype = "fp32",
+        untie: bool = False,
         max_shard_bytes: int = 5 << 30,
     ) -> None:
         """Reads all of `base`, and writes into the folder `shared` what its files hold besides what changes.
 
-        `dtype` is the type of what is written: that of the base's tensor with "base". Integers keep theirs.
+        `dtype` is the type of what is written: that of the base's tensor with "base". Integers keep theirs. With `untie`,
+        a tied tensor that the base has under one name is there under all, for engines that take each by its own.
 
         Raises: ConfigError if the model has no adapter and `delta` is asked for, or its weights are not in fp32;
         CheckpointError if the base lacks tensors of the model or has them in other shapes.
@@ -83,30 +84,37 @@ class WeightsPayload:
         _check_precision(model)
         self._model, self._strategy = model, strategy
         self._base = read_base_checkpoint(base)
-        changed = _changed_names(model, self._base, strategy)
-        self._dtypes = {name: _target_dtype(self._base.tensors[name], dtype) for name in changed}
-        self._linked = split_base(self._base, self._dtypes.keys(), shared)
-        self._groups = split_groups(self._base, self._dtypes.keys(), self._dtypes, max_shard_bytes)
-        self._others = {name: signature_of(self._base.path / name) for name in self._base.others}
+        ties = _ties(model, self._base)
+        changed = set(adapted_weights(model) if strategy == "delta" else merged_names(model)) - ties.keys()
+        _check_known(changed, self._base)
+        if untie and strategy == "full":
+            changed |= ties.keys()
+        copies = ties if untie and strategy == "delta" else {}
+        self._tensors = dict(self._base.tensors) | {copy: self._base.tensors[name] for copy, name in ties.items()}
+        shapes = {name: entry.shape for name, entry in self._tensors.items() if name in changed}
+        self._dtypes = {name: _target_dtype(self._tensors[name], dtype) for name in shapes}
+        self._linked = split_base(self._base, changed, copies, shared)
+        self._shards = split_shards(shapes, self._dtypes, max_shard_bytes)
 
     @property
     def read_before(self) -> Iterable[FileSignature]:
-        return (*(linked.signature for linked in self._linked), *self._others.values())
+        others = (self._base.signatures[name] for name in self._base.others)
+        return (*(linked.signature for linked in self._linked), *others)
 
     def write(self, folder: Path, version: int) -> Manifest:
-        count = len(self._linked) + len(self._groups)
+        count = len(self._linked) + len(self._shards)
         files = [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
         tensors: dict[str, TensorEntry] = {}
         for file, linked in zip(files, self._linked, strict=False):
             link_file(linked.path, folder / file)
             for name in linked.names:
-                entry = self._base.tensors[name]
+                entry = self._tensors[name]
                 tensors[name] = TensorEntry(file, entry.dtype, entry.shape, entry.sha256)
-        for file, group in zip(files[len(self._linked) :], self._groups, strict=True):
-            shard = self._shard(group.names)
+        for file, names in zip(files[len(self._linked) :], self._shards, strict=True):
+            shard = self._shard(names)
             tensors |= {name: describe_tensor(tensor, file) for name, tensor in shard.items()}
             save_file(shard, folder / file, metadata={"format": "pt"})
-        for name in self._others:
+        for name in self._base.others:
             link_file(self._base.path / name, folder / name)
         (folder / _INDEX).write_text(_index_of(tensors), encoding="utf-8")
         others = {**self._base.others, _INDEX: file_digest(folder / _INDEX)}
@@ -116,7 +124,7 @@ class WeightsPayload:
         merged = merged_state_dict(self._model, names)
         shard = {}
         for name in names:
-            tensor, base = merged[name], self._base.tensors[name]
+            tensor, base = merged[name], self._tensors[name]
             if tuple(tensor.shape) != base.shape:
                 raise CheckpointError(f"{name} has shape {list(tensor.shape)}, in {self._base.path} {list(base.shape)}")
             # A copy where nothing is cast: a file must not hold two tensors that share memory.
@@ -147,23 +155,21 @@ class AdapterPayload:
         return Manifest(version, "adapter", tensors, files)
 
 
-def _changed_names(model: nn.Module, base: BaseCheckpoint, strategy: str) -> list[str]:
-    """Names in the base of the tensors that a version writes.
-
-    Raises: CheckpointError if the model has tensors that the base lacks, and that are tied to none that it has.
-    """
+def _ties(model: nn.Module, base: BaseCheckpoint) -> dict[str, str]:
+    """Names that the base lacks because the tensor is tied to another, with the name that it has there."""
     state = model.state_dict()
-    names = adapted_weights(model) if strategy == "delta" else merged_names(model)
-    known = [name for name in names if name in base.tensors]
-    places = {state[name].data_ptr() for name in known if name in state}
-    unknown = [
-        name
-        for name in names
-        if name not in base.tensors and (name not in state or state[name].data_ptr() not in places)
-    ]
-    if unknown:
+    places = {tensor.data_ptr(): name for name, tensor in state.items() if name in base.tensors}
+    return {
+        name: places[tensor.data_ptr()]
+        for name, tensor in state.items()
+        if name not in base.tensors and tensor.data_ptr() in places
+    }
+
+
+def _check_known(names: Iterable[str], base: BaseCheckpoint) -> None:
+    """Raises: CheckpointError if the base lacks one of `names`."""
+    if unknown := sorted(set(names) - base.tensors.keys()):
         raise CheckpointError(f"{base.path} has no tensors called {', '.join(unknown[:5])}; is it the model's base?")
-    return known
 
 
 def _check_precision(model: nn.Module) -> None:

@@ -45,12 +45,12 @@ def draw_probes(
 
 
 @torch.no_grad()
-def probe_logprobs(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.float32]]:
-    """The policy's log-probs of each probe's completion at temperature 1, nats. Shapes: [T, C] each."""
+def probe_logprobs(policy: Policy, probes: Sequence[Probe], *, temperature: float = 1.0) -> list[NDArray[np.float32]]:
+    """The policy's log-probs of each probe's completion, nats. Shapes: [T, C] each."""
     prompt_ids, prompt_mask = pad_prompts([probe.prompt_ids for probe in probes])
     ids, mask = _pad_completions([probe.completion_ids for probe in probes])
     batch = PolicyBatch(prompt_ids, prompt_mask, torch.arange(len(probes)), ids, mask)
-    logprobs, _ = policy.logprobs(batch, temperature=1.0)
+    logprobs, _ = policy.logprobs(batch, temperature=temperature)
     return [row[: len(probe.completion_ids)].float().numpy() for row, probe in zip(logprobs, probes, strict=True)]
 
 

@@ -79,7 +79,7 @@ class LogprobProof:
 
     def check(self, expected: Values, previous: Evidence | None) -> Evidence:
         measured = tuple(self._scorer.score(self._probes))
-        if [value.shape for value in measured] != [value.shape for value in expected]:
+        if [value.size for value in measured] != [value.size for value in expected]:
             raise SyncError(
                 f"the engine scored probes of shapes {[v.shape for v in measured]}, not {[v.shape for v in expected]}"
             )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from elocution.policies import load_policy
 from elocution.policies.llasa import LlasaPolicy
@@ -19,22 +20,37 @@ from elocution.rollout.sync.payloads import AdapterPayload, Payload, WeightsPayl
 from elocution.rollout.sync.probes import draw_probes
 from elocution.rollout.sync.proof import LogprobProof, Proof
 from elocution.rollout.sync.store import VersionStore
-from elocution.testing.policies import small_llasa
+from elocution.testing.policies import SMALL_WORDS
+from elocution.tiny.pretrain import build_tokenizer
 from elocution.types import Utterance
 
 Strategy = Literal["adapter", "delta", "full"]
-UTTERANCES = [Utterance(str(i), text) for i, text in enumerate(("one", "mary painted the house", "three three one one"))]
+UTTERANCES = [
+    Utterance(str(i), text) for i, text in enumerate(("one", "mary painted the house", "three three one one"))
+]
 
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint in several files, sharper than an initialised model, so that weights matter to its log-probs."""
-    policy = small_llasa(seed=3)
+    """A checkpoint of 0.2 M parameters in several files, with weights so large that they matter to its log-probs."""
+    tokenizer = build_tokenizer(SMALL_WORDS, 16)
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=5,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        initializer_range=0.1,
+    )
+    policy = LlasaPolicy(LlamaForCausalLM(config), tokenizer)
     with torch.no_grad():
-        policy.llama.get_output_embeddings().weight.mul_(3)
         policy.llama.get_output_embeddings().weight[policy.stop_id] = 0
     path = tmp_path_factory.mktemp("base") / "checkpoint"
-    policy.llama.save_pretrained(path, max_shard_size="2MB")
+    policy.llama.save_pretrained(path, max_shard_size="100KB")
     policy.tokenizer.save_pretrained(path)
     assert len(list(path.glob("*.safetensors"))) > 3
     return path
@@ -94,7 +110,7 @@ def make_synced(tmp_path: Path) -> Callable[..., SyncedEngine]:
                 trainer.base,
                 strategy=strategy,
                 shared=store.root / "shared",
-                max_shard_bytes=2_000_000,
+                max_shard_bytes=100_000,
             )
         )
         return SyncedEngine(

@@ -50,7 +50,9 @@ def test_s62_s64_after_each_publish_the_engine_draws_what_the_trainer_would(
         assert metrics["sync/followed_share"] == pytest.approx(1, abs=0.01)
         assert metrics["sync/is_told"] == 1
         trainer.step()
-    assert not any(len(one) == len(other) and np.array_equal(one, other) for one, other in zip(drawn, drawn[1:], strict=False))
+    assert not any(
+        len(one) == len(other) and np.array_equal(one, other) for one, other in zip(drawn, drawn[1:], strict=False)
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -93,7 +95,7 @@ def test_s64_a_skipped_sync_is_caught_though_the_values_are_within_the_bound(
     trainer = make_trainer()
     synced = make_synced(trainer, engine=BrokenEngine(trainer.base, "no op", since=2))
     synced.publish(0)
-    trainer.step(size=1e-5)
+    trainer.step(size=1e-6)
     with pytest.raises(SyncError, match=r"show 0\.00 ± 0\.00 of the trainer's change"):
         synced.publish(1)
 
@@ -118,7 +120,7 @@ def test_s63_an_adapter_that_is_bound_to_few_layers_shows_in_the_probes(
         make_synced(trainer, "adapter", engine=BrokenEngine(trainer.base, fault)).publish(0)
 
 
-@pytest.mark.parametrize("count", [0, 41])
+@pytest.mark.parametrize("count", [0, 34])
 def test_s63_a_count_of_bound_layers_is_believed_before_the_probes(
     make_trainer: Callable[..., Trainer], make_synced: Callable[..., SyncedEngine], count: int
 ) -> None:
@@ -128,7 +130,7 @@ def test_s63_a_count_of_bound_layers_is_believed_before_the_probes(
             return LoadReport(bound_modules=count)
 
     engine = Counting("llasa", precision="fp32", temperature=1.0, batch_size=16)
-    with pytest.raises(SyncError, match=rf"bound the adapter to {count} of 42 layers"):
+    with pytest.raises(SyncError, match=rf"bound the adapter to {count} of 35 layers"):
         make_synced(make_trainer("adapter"), "adapter", engine=engine).publish(0)
 
 
