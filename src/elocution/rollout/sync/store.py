@@ -57,6 +57,8 @@ class VersionStore:
             self.root.mkdir(parents=True, exist_ok=True)
             for partial in self.root.glob(".v*.partial"):
                 shutil.rmtree(partial)
+            for file in self.root.glob(".partial.*"):  # of `proven.json`
+                file.unlink()
 
     def write(
         self, version: int, fill: Callable[[Path, int], Manifest], *, read_before: Iterable[FileSignature] = ()

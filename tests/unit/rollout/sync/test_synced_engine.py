@@ -1,6 +1,7 @@
 import logging
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,14 @@ from elocution.rollout.sync.loaded_engine import LoadedEngine
 from elocution.rollout.sync.proof import GreedyProof, LogprobProof
 from elocution.rollout.sync.store import VersionStore
 from elocution.rollout.torch_engine import TorchEngine
+from elocution.types import Completion
 
 STRATEGIES: tuple[Strategy, ...] = ("adapter", "delta", "full")
 FAULTS = ("no op", "old weights", "half the shards", "misnamed keys", "wrong scale")
+
+
+def drawn_by(engine: Any, trainer: Trainer) -> list[Completion]:
+    return [completion for group in engine.generate(requests(trainer)) for completion in group]
 
 
 def requests(trainer: Trainer) -> list[RolloutRequest]:
@@ -38,21 +44,19 @@ def test_s62_s64_after_each_publish_the_engine_draws_what_the_trainer_would(
         synced.publish(version)
         own = TorchEngine(trainer.policy, temperature=1.0, batch_size=16)
         own.publish(version)
-        found, expected = (engine.generate(requests(trainer)) for engine in (synced, own))
-        for one, other in zip(sum(found, []), sum(expected, []), strict=True):
+        found, expected = drawn_by(synced, trainer), drawn_by(own, trainer)
+        for one, other in zip(found, expected, strict=True):
             assert one.policy_version == version
             assert np.array_equal(one.ids, other.ids)
             np.testing.assert_allclose(one.rollout_logprobs, other.rollout_logprobs, atol=1e-4)
-        drawn.append(np.concatenate([one.rollout_logprobs for one in sum(found, [])]))
+        drawn.append(np.concatenate([one.rollout_logprobs for one in found]))
         metrics = synced.metrics()
         assert metrics["sync/policy_version"] == version
         assert metrics["sync/probe_difference_max_nats"] < 1e-4
         assert metrics["sync/followed_share"] == pytest.approx(1, abs=0.01)
         assert metrics["sync/is_told"] == 1
         trainer.step()
-    assert not any(
-        len(one) == len(other) and np.array_equal(one, other) for one, other in zip(drawn, drawn[1:], strict=False)
-    )
+    assert not any(len(one) == len(other) and np.array_equal(one, other) for one, other in pairwise(drawn))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -62,7 +66,7 @@ def test_s62_s64_an_engine_that_loads_wrongly_is_caught_at_the_first_sync(
 ) -> None:
     trainer = make_trainer(strategy)
     synced = make_synced(trainer, strategy, engine=BrokenEngine(trainer.base, fault))
-    with pytest.raises(SyncError, match="not proven to have the rehearsal.*differ from the trainer's"):
+    with pytest.raises(SyncError, match=r"not proven to have the rehearsal.*differ from the trainer's"):
         synced.publish(0)
     assert synced.status.policy_version is None
     assert synced.status.is_quarantined
