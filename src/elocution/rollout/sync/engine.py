@@ -104,7 +104,7 @@ class SyncedEngine:
         """After this returns, the engine is proven to draw with the policy's current weights, stamped `version`.
 
         Raises: SyncError if it could not be proven: the engine is in quarantine until another `publish` succeeds.
-        StorageError, CheckpointError if the version could not be written: the engine has what it had before.
+        StorageError, CheckpointError if the version could not be written: the engine draws with what it had before.
         """
         if not self._has_rehearsed:
             self._rehearse()
@@ -146,8 +146,11 @@ class SyncedEngine:
         written = self._store.write(version, self._payload.write, read_before=self._payload.read_before)
         self._status = replace(self._status, is_quarantined=True)
         attempt = self._load_until_proven(version, written, expected)
-        self._store.mark_proven(written.path)
-        self._evidence, self._manifest = attempt.evidence, written.manifest
+        if version != REHEARSAL_VERSION:  # weights that nobody must take for a policy's
+            self._store.mark_proven(written.path)
+        following = attempt.evidence.following
+        if following is not Following.UNTOLD:  # else the next movement is counted from where this one began
+            self._evidence, self._manifest = attempt.evidence, written.manifest
         self._status = SyncStatus(
             policy_version=version,
             fingerprint=written.manifest.fingerprint,
@@ -155,9 +158,11 @@ class SyncedEngine:
             directory=written.path,
             is_quarantined=False,
         )
-        following = attempt.evidence.following
         if following is Following.UNTOLD:
-            logger.info("version %d: the weights moved too little for the probes to tell them from the last", version)
+            logger.info(
+                "version %d: the weights moved too little for the probes to tell whether the engine has followed",
+                version,
+            )
         self._metrics = {
             "sync/policy_version": version,
             "sync/write_s": written.write_s,
@@ -203,8 +208,8 @@ class SyncedEngine:
 
     def _describe_failure(self, version: int, written: WrittenVersion, failures: Sequence[ElocutionError]) -> str:
         what = "the rehearsal, weights moved by noise," if version == REHEARSAL_VERSION else f"version {version}"
-        last = self._status
-        kept = "no version is proven yet" if last.directory is None else f"the last proven is {last.directory}"
+        has_proven = self._status.policy_version not in (None, REHEARSAL_VERSION)
+        kept = f"the last proven is {self._status.directory}" if has_proven else "no version was proven before"
         advice = ""
         if self._payload.adapted_modules is not None:
             advice = "; if the engine does not take the adapter's layers, use rollout.sync.strategy = 'delta'"

@@ -48,7 +48,7 @@ class Proof(Protocol):
         """Whether two sets of the trainer's values differ by so much that an engine cannot pass for both."""
 
     def check(self, expected: Values, previous: Evidence | None) -> Evidence:
-        """Asks the engine. `previous` is what the last proof saw, if what the engine was given has changed since.
+        """Asks the engine. `previous` is what the last proof saw that told, if what the engine is given has changed since.
 
         Raises: SyncError if the engine's values are not the trainer's, or are still the old ones.
         """

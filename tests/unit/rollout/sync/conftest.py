@@ -1,33 +1,24 @@
 """A small policy with a base on the disk in several files, an adapter, and what a sync of it is made of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from sync_trainer import UTTERANCES, Strategy, Trainer, loaded_engine
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from elocution.policies import load_policy
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.lora import LoraSettings, adapter_parameters, add_adapter, describe_base
-from elocution.rollout.sync.base import Probe
 from elocution.rollout.sync.engine import SyncedEngine
-from elocution.rollout.sync.loaded_engine import LoadedEngine
 from elocution.rollout.sync.payloads import AdapterPayload, Payload, WeightsPayload
 from elocution.rollout.sync.probes import draw_probes
 from elocution.rollout.sync.proof import LogprobProof, Proof
 from elocution.rollout.sync.store import VersionStore
 from elocution.testing.policies import SMALL_WORDS
 from elocution.tiny.pretrain import build_tokenizer
-from elocution.types import Utterance
-
-Strategy = Literal["adapter", "delta", "full"]
-UTTERANCES = [
-    Utterance(str(i), text) for i, text in enumerate(("one", "mary painted the house", "three three one one"))
-]
 
 
 @pytest.fixture(scope="session")
@@ -54,22 +45,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy.tokenizer.save_pretrained(path)
     assert len(list(path.glob("*.safetensors"))) > 3
     return path
-
-
-@dataclass
-class Trainer:
-    """What stands for a trainer: a policy, its trained parameters, and a step that moves them."""
-
-    policy: LlasaPolicy
-    trained: dict[str, nn.Parameter]
-    base: Path
-    probes: tuple[Probe, ...]
-
-    def step(self, size: float = 0.005, seed: int = 7) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in self.trained.values():
-                parameter.add_(size * torch.randn(parameter.shape, generator=generator))
 
 
 @pytest.fixture
@@ -126,7 +101,3 @@ def make_synced(tmp_path: Path) -> Callable[..., SyncedEngine]:
         )
 
     return make
-
-
-def loaded_engine() -> LoadedEngine:
-    return LoadedEngine("llasa", precision="fp32", temperature=1.0, batch_size=16)

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import UTTERANCES, Strategy, Trainer, loaded_engine
+from sync_trainer import UTTERANCES, Strategy, Trainer, loaded_engine
 
 from elocution.config.load import load_config
 from elocution.config.tree import SyncSettings

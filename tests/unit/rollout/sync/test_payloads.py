@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Trainer, loaded_engine
 from safetensors.torch import load_file, save_file
+from sync_trainer import Trainer, loaded_engine
 from torch import Tensor
 
 from elocution.errors import CheckpointError, ConfigError

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from conftest import UTTERANCES, Trainer
+from sync_trainer import UTTERANCES, Trainer
 
 from elocution.errors import ConfigError
 from elocution.rollout.sync.base import Probe

@@ -1,6 +1,6 @@
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from broken_engines import BrokenEngine
-from conftest import Strategy, Trainer, loaded_engine
+from numpy.typing import NDArray
+from sync_trainer import Strategy, Trainer, loaded_engine
 
 from elocution.errors import EngineError, StorageError, SyncError
 from elocution.rollout.base import RolloutRequest
-from elocution.rollout.sync.base import LoadReport
+from elocution.rollout.sync.base import LoadReport, Probe
 from elocution.rollout.sync.engine import SyncedEngine
 from elocution.rollout.sync.loaded_engine import LoadedEngine
 from elocution.rollout.sync.proof import GreedyProof, LogprobProof
@@ -102,6 +103,38 @@ def test_s64_a_skipped_sync_is_caught_though_the_values_are_within_the_bound(
     trainer.step(size=1e-6)
     with pytest.raises(SyncError, match=r"show 0\.00 ± 0\.00 of the trainer's change"):
         synced.publish(1)
+
+
+class NoisyNoOp(BrokenEngine):
+    """Loads nothing any more, and rounds differently each time that it is asked."""
+
+    def score(self, probes: Sequence[Probe]) -> list[NDArray[np.float32]]:
+        generator = np.random.default_rng(self.loads)
+        return [
+            values + 2e-5 * generator.standard_normal(values.shape).astype(np.float32)
+            for values in super().score(probes)
+        ]
+
+
+def test_s64_syncs_that_are_skipped_add_up_until_rounding_hides_them_no_more(
+    make_trainer: Callable[..., Trainer], make_synced: Callable[..., SyncedEngine]
+) -> None:
+    trainer = make_trainer()
+    synced = make_synced(trainer, engine=NoisyNoOp(trainer.base, "no op", since=2))
+    synced.publish(0)
+    told: list[float] = []
+
+    def run() -> None:
+        for version in range(1, 40):
+            trainer.step(size=1e-7, seed=7)
+            synced.publish(version)
+            told.append(synced.metrics()["sync/is_told"])
+
+    with pytest.raises(SyncError, match="of the trainer's change since"):
+        run()
+    assert len(told) > 2
+    assert not any(told)
+    assert synced.metrics()["sync/probe_difference_max_nats"] < 1e-4
 
 
 def test_the_same_weights_again_are_no_sync_that_was_skipped(
@@ -209,6 +242,22 @@ def test_an_engine_that_never_loads_stays_in_quarantine_until_a_sync_succeeds(
     synced.publish(1)
     assert synced.generate(requests(trainer))[0][0].policy_version == 1
     assert [path.name for path in (tmp_path / "sync").glob("v*")] == ["v000001.1"]
+
+
+def test_a_second_run_keeps_the_proven_version_until_it_has_one_of_its_own(
+    make_trainer: Callable[..., Trainer], make_synced: Callable[..., SyncedEngine], tmp_path: Path
+) -> None:
+    trainer = make_trainer()
+    make_synced(trainer).publish(6)
+    proven = tmp_path / "sync" / "v000006"
+    broken = BrokenEngine(trainer.base, "no op", since=1)  # the rehearsal succeeds, the first version does not
+    with pytest.raises(SyncError, match=r"have version 7 .*no version was proven before"):
+        make_synced(trainer, engine=broken).publish(7)
+    last = VersionStore(tmp_path / "sync").last_proven()
+    assert last is not None
+    assert last.path == proven
+    make_synced(trainer).publish(7)
+    assert not proven.exists()
 
 
 def test_a_folder_that_cannot_be_written_leaves_the_engine_as_it_was(
