@@ -50,7 +50,7 @@ class Drawer(Protocol):
 
     temperature: float
 
-    def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
+    def generate(self, requests: Sequence[RolloutRequest], /) -> list[list[Completion]]:
         """As `RolloutEngine.generate`."""
 
 
@@ -83,7 +83,7 @@ class AdapterLoader(Protocol):
 class ProbeScorer(Protocol):
     """An engine that can tell the log-probs of ids that it is given."""
 
-    def score(self, probes: Sequence[Probe]) -> list[NDArray[np.float32]]:
+    def score(self, probes: Sequence[Probe], /) -> list[NDArray[np.float32]]:
         """Log-probs of the completions, nats, over the legal ids at the engine's temperature, which is 1 when a sync asks.
 
         Shapes: [T, C] for each probe, or [T] if there is one channel.
@@ -93,5 +93,5 @@ class ProbeScorer(Protocol):
 class GreedyDecoder(Protocol):
     """An engine that can draw the most probable legal id at each position."""
 
-    def greedy(self, probes: Sequence[Probe]) -> list[NDArray[np.int64]]:
+    def greedy(self, probes: Sequence[Probe], /) -> list[NDArray[np.int64]]:
         """Ids after each prompt, up to a stop id or as many as the probe's completion has. Shapes: [T', C] each."""
