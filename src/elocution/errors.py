@@ -6,7 +6,8 @@ ElocutionError
 ├── CodecError                    codes or a codec checkpoint cannot be decoded or loaded
 ├── EngineError                   rollouts could not be generated
 │   ├── EngineUnavailable         a server does not answer, or not in time: trying again may help
-│   └── RatioMismatch             sampling and training log-probs disagree where they must not
+│   ├── RatioMismatch             sampling and training log-probs disagree where they must not
+│   └── SyncError                 an engine is not proven to have the weights that it was given
 ├── RewardError                   scores could not be had
 │   └── RewardUnavailable         a scorer is down: not the policy's fault, never a number
 ├── CheckpointError               a checkpoint is missing, truncated, or of another run
@@ -35,6 +36,7 @@ __all__ = [
     "RewardUnavailable",
     "RunDirectoryError",
     "StorageError",
+    "SyncError",
 ]
 
 
@@ -64,6 +66,10 @@ class EngineUnavailable(EngineError):
 
 class RatioMismatch(EngineError):
     """Sampling and training log-probs disagree although the weights are the same."""
+
+
+class SyncError(EngineError):
+    """An engine is not proven to have the weights that it was given; it must not draw."""
 
 
 class RewardError(ElocutionError):

@@ -21,6 +21,7 @@ __all__ = [
     "RunConfig",
     "ServerConfig",
     "StrictConfig",
+    "SyncSettings",
     "TrainConfig",
 ]
 
@@ -119,6 +120,27 @@ class ServerConfig(StrictConfig):
     """Let servers give their GPU memory back while the learner works, for servers on the learner's own GPU."""
 
 
+class SyncSettings(StrictConfig):
+    """How new weights reach an engine that has a copy of its own, and when it is believed to have them.
+
+    An engine that samples from the learner's own weights needs none of it.
+    """
+
+    strategy: Literal["full", "delta", "adapter"] = "full"
+    """What is written: every tensor; the weights that an adapter changes, merged; or the adapter alone."""
+    dtype: Literal["fp32", "bf16", "base"] = "fp32"
+    """Type of the weights that are written: rounded once from fp32; `base` keeps each tensor's type in the base."""
+    max_logprob_difference: float = Field(default=0.0, ge=0)
+    """Largest difference between the engine's and the learner's log-probs of a probe's id, nats; a tenth of it for the
+    mean. 0 means 1e-3 where all is fp32, else 0.5."""
+    probes: int = Field(default=8, ge=1, le=256)
+    """Sequences that are compared after every sync."""
+    probe_codes: int = Field(default=64, ge=2, le=4096)
+    """Longest completion of a probe, codes."""
+    max_retries: int = Field(default=2, ge=0, le=100)
+    """Times that a version is loaded again if it is not proven; then the run stops."""
+
+
 class RolloutConfig(StrictConfig):
     """How completions are drawn."""
 
@@ -140,6 +162,7 @@ class RolloutConfig(StrictConfig):
     batch_size: int = Field(default=128, ge=1)
     """Completions drawn at once; servers batch by themselves."""
     server: ServerConfig = ServerConfig()
+    sync: SyncSettings = SyncSettings()
 
 
 class ComponentConfig(StrictConfig):
@@ -364,6 +387,11 @@ class RunConfig(StrictConfig):
             raise ValueError(
                 f"algorithm.advantage = {self.algorithm.advantage!r} with algorithm.part_weights = "
                 f"{self.algorithm.part_weights}: gdpo needs weights, and nothing else takes them"
+            )
+        if self.rollout.sync.strategy != "full" and not self.model.lora.rank:
+            raise ValueError(
+                f"rollout.sync.strategy = {self.rollout.sync.strategy!r} needs an adapter (model.lora.rank > 0); "
+                'without one every weight changes: use "full"'
             )
         if self.eval.probe_sentences > self.eval.sentences:
             raise ValueError(

@@ -5,7 +5,7 @@ Knows no model family and no optimiser. Source: LoRA, arXiv:2106.09685; the laye
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -29,13 +29,16 @@ __all__ = [
     "AdapterBase",
     "BasePolicy",
     "LoraSettings",
+    "adapted_weights",
     "adapter_disabled",
     "adapter_parameters",
+    "adapter_tensors",
     "add_adapter",
     "describe_base",
     "has_adapter",
     "is_adapter",
     "load_adapter",
+    "merged_names",
     "merged_state_dict",
     "merged_weight",
     "read_base",
@@ -142,20 +145,35 @@ def merged_weight(layer: nn.Module) -> Tensor:
     return merged.to(weight.dtype)
 
 
-def merged_state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """The state of the model with its adapter folded in, under the names of the base; without one, its own state."""
+def merged_state_dict(model: nn.Module, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """The state of the model with its adapter folded in, under the names of the base; without one, its own state.
+
+    With `names`, only the tensors that have these names in the base; the others are not computed.
+    """
     layers = _adapted_layers(model)
-    adapter = adapter_parameters(model)
+    state = model.state_dict()
     merged = {}
-    for name, tensor in model.state_dict().items():
-        if name in adapter:
+    for base_name, name in _base_names(model).items():
+        if names is not None and base_name not in names:
             continue
         layer_name, _, rest = name.partition(".base_layer.")
-        if layer_name not in layers:
-            merged[name] = tensor
-        else:
-            merged[f"{layer_name}.{rest}"] = merged_weight(layers[layer_name]) if rest == "weight" else tensor
+        merged[base_name] = merged_weight(layers[layer_name]) if rest == "weight" else state[name]
     return merged
+
+
+def merged_names(model: nn.Module) -> list[str]:
+    """The names in `merged_state_dict`, without computing it."""
+    return list(_base_names(model))
+
+
+def adapted_weights(model: nn.Module) -> list[str]:
+    """The names in the base of the weights that the adapter changes; one for each adapted layer."""
+    return [f"{name}.weight" for name in _adapted_layers(model)]
+
+
+def adapter_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The adapter's tensors, detached, by their names in peft's file."""
+    return {_file_name(name): parameter.detach() for name, parameter in adapter_parameters(model).items()}
 
 
 def save_adapter(model: nn.Module, path: str, *, base: AdapterBase) -> None:
@@ -170,8 +188,7 @@ def save_adapter(model: nn.Module, path: str, *, base: AdapterBase) -> None:
     }
     # peft leaves the parameters of an adapter that it opens frozen if the file says so.
     (folder / _CONFIG).write_text(json.dumps(described | {"inference_mode": True}, indent=2, sort_keys=True) + "\n")
-    tensors = {_file_name(name): parameter.detach() for name, parameter in adapter_parameters(model).items()}
-    save_file(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
+    save_file(adapter_tensors(model), folder / _WEIGHTS, metadata={"format": "pt"})
     apply_umask(folder / _WEIGHTS)
     (folder / _BASE).write_text(json.dumps(asdict(base), indent=2) + "\n", encoding="utf-8")
 
@@ -255,6 +272,12 @@ def read_base(adapter: Path) -> AdapterBase:
 
 def _adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
     return {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
+
+
+def _base_names(model: nn.Module) -> dict[str, str]:
+    """Names in the base -> names in the model's state, the adapter's own tensors left out."""
+    adapter = adapter_parameters(model)
+    return {name.replace(".base_layer.", "."): name for name in model.state_dict() if name not in adapter}
 
 
 def _choose(model: nn.Module, patterns: Sequence[str], allowed: Sequence[str]) -> list[str]:

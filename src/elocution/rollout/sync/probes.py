@@ -1,0 +1,112 @@
+"""Fixed sequences by which an engine's weights are compared with the trainer's, and the trainer's own answers to them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elocution.errors import ConfigError
+from elocution.policies.base import IncrementalModel, Policy, PolicyBatch
+from elocution.policies.padding import pad_prompts
+from elocution.rollout.base import RolloutRequest
+from elocution.rollout.sync.base import Probe
+from elocution.rollout.torch_engine import TorchEngine
+from elocution.types import Utterance
+
+__all__ = ["draw_probes", "greedy_gaps", "greedy_ids", "probe_logprobs"]
+
+_STREAM = 0x50524F42  # keeps the probes' random numbers apart from those of steps
+
+
+def draw_probes(
+    policy: Policy, utterances: Sequence[Utterance], *, count: int, length: int, seed: int
+) -> tuple[Probe, ...]:
+    """`count` of the utterances with completions of at most `length` positions, drawn from the policy as it is now.
+
+    They follow from the arguments and the weights. Log-probs of what the policy itself would say are those that training
+    uses, and they react to weights most.
+
+    Raises: ConfigError if there are no utterances.
+    """
+    if not utterances:
+        raise ConfigError("a weight sync needs at least one prompt to make probes of")
+    generator = np.random.default_rng([seed, _STREAM])
+    chosen = generator.permutation(len(utterances))[:count]
+    requests = [
+        RolloutRequest(policy.prompt_ids(utterances[index]), ((seed, _STREAM, int(index)),), length) for index in chosen
+    ]
+    engine = TorchEngine(policy, temperature=1.0, batch_size=count)
+    engine.publish(0)
+    return tuple(
+        Probe(request.prompt_ids, completions[0].ids)
+        for request, completions in zip(requests, engine.generate(requests), strict=True)
+    )
+
+
+@torch.no_grad()
+def probe_logprobs(policy: Policy, probes: Sequence[Probe], *, temperature: float = 1.0) -> list[NDArray[np.float32]]:
+    """The policy's log-probs of each probe's completion, nats. Shapes: [T, C] each."""
+    prompt_ids, prompt_mask = pad_prompts([probe.prompt_ids for probe in probes])
+    ids, mask = _pad_completions([probe.completion_ids for probe in probes])
+    batch = PolicyBatch(prompt_ids, prompt_mask, torch.arange(len(probes)), ids, mask)
+    logprobs, _ = policy.logprobs(batch, temperature=temperature)
+    return [row[: len(probe.completion_ids)].float().numpy() for row, probe in zip(logprobs, probes, strict=True)]
+
+
+def greedy_ids(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.int64]]:
+    """The policy's most probable ids after each prompt, up to a stop id or the length of the completion.
+
+    Shapes: [T', C] each.
+    """
+    model = policy.incremental()
+    logits = _prefill(model, probes)
+    legal, stops = policy.legal_ids, torch.tensor(sorted(policy.stop_ids))
+    longest = max(len(probe.completion_ids) for probe in probes)
+    drawn = []
+    for position in range(longest):
+        drawn.append(legal[logits.argmax(dim=-1)])
+        if position + 1 < longest:
+            logits = model.step(drawn[-1])
+    ids = torch.stack(drawn, dim=1)  # [B, T, C]
+    found = []
+    for row, probe in zip(ids, probes, strict=True):
+        own = row[: len(probe.completion_ids)]
+        stop = torch.nonzero(torch.isin(own[:, 0], stops))
+        found.append(own[: int(stop[0]) + 1 if len(stop) else len(own)].numpy().copy())
+    return found
+
+
+def greedy_gaps(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.float32]]:
+    """By how much each id of the completions is less probable than the most probable one, nats. Shapes: [T, C] each.
+
+    0 where the id is the policy's own greedy choice after the ids before it.
+    """
+    ids, _ = _pad_completions([probe.completion_ids for probe in probes])
+    places = torch.searchsorted(policy.legal_ids, ids)
+    model = policy.incremental()
+    logits = _prefill(model, probes)
+    gaps = []
+    for position in range(ids.shape[1]):
+        chosen = logits.gather(-1, places[:, position, :, None])[..., 0]
+        gaps.append((logits.amax(dim=-1) - chosen).float())
+        if position + 1 < ids.shape[1]:
+            logits = model.step(ids[:, position])
+    stacked = torch.stack(gaps, dim=1)
+    return [row[: len(probe.completion_ids)].numpy().copy() for row, probe in zip(stacked, probes, strict=True)]
+
+
+def _prefill(model: IncrementalModel, probes: Sequence[Probe]) -> torch.Tensor:
+    longest = max(len(probe.completion_ids) for probe in probes)
+    return model.prefill([probe.prompt_ids for probe in probes], torch.arange(len(probes)), longest)
+
+
+def _pad_completions(completions: Sequence[NDArray[np.int64]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Shapes: [T, C] each -> [B, T, C] ids, padded with an id that may be drawn, and the mask."""
+    shape = (len(completions), max(map(len, completions)), completions[0].shape[1])
+    ids = torch.full(shape, int(completions[0][0, 0]), dtype=torch.long)
+    mask = torch.zeros(shape, dtype=torch.bool)
+    for row, completion in enumerate(completions):
+        ids[row, : len(completion)] = torch.from_numpy(completion)
+        mask[row, : len(completion)] = True
+    return ids, mask
