@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from elocution.grpo.losses import LossSettings
 from elocution.policies.base import PolicyBatch
-from elocution.policies.packing import enable_packing, packed_logprobs
+from elocution.policies.packing import enable_packing, packed_states
 from elocution.policies.padding import positions_of
 from elocution.train.batch import LearnerBatch
 from elocution.train.learner import Learner, LearnerSettings
@@ -115,11 +115,8 @@ class WholeVocabulary:
     compute_dtype = torch.float32
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
-        targets = batch.completion_ids[batch.completion_mask]
-        weight = self.model.get_output_embeddings().weight
-        return packed_logprobs(
-            self.model.model, batch, weight, targets, temperature=temperature, entropy_grad=entropy_grad
-        )
+        states = packed_states(self.model.model, batch, self.model.get_output_embeddings().weight, legal_ids=None)
+        return states.logprobs(temperature=temperature, entropy_grad=entropy_grad)
 
 
 class NoReference:

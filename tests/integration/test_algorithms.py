@@ -38,3 +38,16 @@ def test_a_variant_trains(settings: list[str], tmp_path: Path) -> None:
         assert row["updates/skipped"] == 0
         assert row["ratio/max_deviation"] < 1e-3
         assert row["grad/norm"] > 0
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_the_exact_kl_trains_with_and_without_an_adapter(rank: int, tmp_path: Path) -> None:
+    settings = ["algorithm.kl_coef=0.1", "algorithm.kl_estimate='exact'", f"model.lora.rank={rank}"]
+    rules = ["train.rules=[]"] if rank else []
+    train(load_config(None, [*SMALL, *settings, *rules, "train.learning_rate=1e-3"]), tmp_path / "run")
+    first, second = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert first["updates/skipped"] == second["updates/skipped"] == 0
+    # The first update starts from the base model itself.
+    assert abs(first["kl/exact"]) < 1e-7
+    assert second["kl/exact"] > 1e-7
+    assert second["kl/k3"] > 1e-7

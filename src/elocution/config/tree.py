@@ -263,8 +263,8 @@ class AlgorithmConfig(StrictConfig):
     """Average the decision to stop over completions and not over cells, so that length does not dilute it."""
     kl_coef: float = Field(default=0.0, ge=0)
     """Weight of the estimate of KL(policy || base model) in the loss; k3 is logged at 0 too."""
-    kl_estimate: Literal["k1", "k2", "k3"] = "k3"
-    """Which estimate enters the loss."""
+    kl_estimate: Literal["k1", "k2", "k3", "exact"] = "k3"
+    """Which estimate enters the loss; `exact` is no estimate but the sum over all legal ids, and is logged too."""
     entropy_coef: float = Field(default=0.0, ge=0)
     """Weight of the entropy, which is raised."""
     correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = "none"

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from elocution.errors import ConfigError
+from elocution.policies.states import CellStates
 from elocution.types import Utterance
 
-__all__ = ["IncrementalModel", "Policy", "PolicyBatch", "Reference"]
+__all__ = ["GivesStates", "IncrementalModel", "Policy", "PolicyBatch", "Reference", "require_states"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,14 @@ class Reference(Protocol):
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
         """As `Policy.logprobs`."""
+
+
+@runtime_checkable
+class GivesStates(Protocol):
+    """A policy or reference that can be compared over all legal ids, and not only at the ids that were drawn."""
+
+    def states(self, batch: PolicyBatch) -> CellStates:
+        """The cells' hidden states, from which `logprobs` makes what the method of that name returns."""
 
 
 class Policy(Protocol):
@@ -114,3 +124,16 @@ class Policy(Protocol):
 
     def save_pretrained(self, path: str) -> None:
         """Writes the checkpoint in the family's released layout, an adapter folded into the weights."""
+
+
+def require_states(part: object) -> GivesStates:
+    """`part` itself.
+
+    Raises: ConfigError if it is no `GivesStates`.
+    """
+    if isinstance(part, GivesStates):
+        return part
+    raise ConfigError(
+        f"algorithm.kl_estimate = 'exact' compares whole distributions, but {type(part).__name__} has no `states`; "
+        "choose k1, k2 or k3"
+    )

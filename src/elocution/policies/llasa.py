@@ -21,8 +21,9 @@ from elocution.policies.base import IncrementalModel, PolicyBatch
 from elocution.policies.llama_config import read_llama_config
 from elocution.policies.llama_steps import IncrementalLlama
 from elocution.policies.lora import merged_state_dict
-from elocution.policies.packing import enable_packing, packed_logprobs
+from elocution.policies.packing import enable_packing, packed_states
 from elocution.policies.spoken_text import TextCheck
+from elocution.policies.states import CellStates
 from elocution.policies.weights import check_stored, check_values
 from elocution.types import Utterance
 
@@ -181,25 +182,18 @@ class LlasaPolicy:
         """Ids of a whole completion that speaks `codes` and stops. Shapes: [F, 1] -> [F + 1, 1]."""
         return np.concatenate([codes + self.first_code_id, [[self.stop_id]]])
 
-    def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
-        targets = torch.searchsorted(self.legal_ids, batch.completion_ids[batch.completion_mask])
+    def states(self, batch: PolicyBatch) -> CellStates:
         device = batch.completion_mask.device
+        weight: Tensor = self.llama.get_output_embeddings().weight
         with torch.autocast(device.type, self.compute_dtype, enabled=self.compute_dtype != self.llama.dtype):
-            return packed_logprobs(
-                self.llama.model,
-                batch,
-                self._legal_weight(),
-                targets,
-                temperature=temperature,
-                entropy_grad=entropy_grad,
-            )
+            return packed_states(self.llama.model, batch, weight, self.legal_ids)
+
+    def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
+        return self.states(batch).logprobs(temperature=temperature, entropy_grad=entropy_grad)
 
     def incremental(self) -> IncrementalModel:
-        return IncrementalLlama(self.llama, self._legal_weight(), self.compute_dtype)
-
-    def _legal_weight(self) -> Tensor:
         weight: Tensor = self.llama.get_output_embeddings().weight
-        return weight[self.legal_ids.to(weight.device)]
+        return IncrementalLlama(self.llama, weight[self.legal_ids.to(weight.device)], self.compute_dtype)
 
 
 def _single_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:

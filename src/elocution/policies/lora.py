@@ -22,7 +22,8 @@ from elocution.assets import resolve_path
 from elocution.config.tree import LoraSettings
 from elocution.errors import CheckpointError, ConfigError
 from elocution.files import apply_umask
-from elocution.policies.base import Policy, PolicyBatch
+from elocution.policies.base import Policy, PolicyBatch, require_states
+from elocution.policies.states import CellStates
 from elocution.policies.weights import check_values
 
 __all__ = [
@@ -73,6 +74,14 @@ class BasePolicy:
         """As the policy's own, of the base model."""
         with adapter_disabled(self.policy.model):
             return self.policy.logprobs(batch, temperature=temperature)
+
+    def states(self, batch: PolicyBatch) -> CellStates:
+        """As the policy's own, of the base model.
+
+        Raises: ConfigError if the policy gives none.
+        """
+        with adapter_disabled(self.policy.model):
+            return require_states(self.policy).states(batch)
 
 
 def add_adapter(

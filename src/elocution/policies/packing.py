@@ -15,10 +15,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from elocution.grpo.logprobs import selected_logprobs
 from elocution.policies.base import PolicyBatch
+from elocution.policies.states import CellStates
 
-__all__ = ["PackedLayout", "enable_packing", "packed_hidden", "packed_logprobs"]
+__all__ = ["PackedLayout", "enable_packing", "packed_hidden", "packed_states"]
 
 _NAME = "elocution_packed"
 # A mask of four dimensions is handed through by transformers; the layout brings the real ones.
@@ -105,25 +105,13 @@ def packed_hidden(model: PreTrainedModel, batch: PolicyBatch) -> Tensor:
     return hidden[layout.predicts[batch.completion_mask.any(dim=-1)[:, : layout.predicts.shape[1]]]]
 
 
-def packed_logprobs(
-    model: PreTrainedModel,
-    batch: PolicyBatch,
-    weight: Tensor,
-    target_index: Tensor,
-    *,
-    temperature: float,
-    entropy_grad: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies of a batch of one channel, nats, 0 outside the mask. Shapes: [B, T, 1] each.
+def packed_states(model: PreTrainedModel, batch: PolicyBatch, weight: Tensor, legal_ids: Tensor | None) -> CellStates:
+    """The hidden states of a batch of one channel, beside the output matrix `weight` [V, D] and its legal rows [K].
 
-    `weight` [K, D] are the rows of the output matrix that may be drawn, `target_index` [M] the places in them of the
-    unmasked ids, in order; `model` is as in `packed_hidden`.
+    `model` is as in `packed_hidden`; all rows are legal if `legal_ids` is None.
     """
-    hidden = packed_hidden(model, batch)
-    found = selected_logprobs(hidden, weight, target_index, temperature=temperature, entropy_grad=entropy_grad)
-    zeros = torch.zeros(batch.completion_mask.shape, dtype=found[0].dtype, device=hidden.device)
-    logprobs, entropy = (zeros.masked_scatter(batch.completion_mask, values) for values in found)
-    return logprobs, entropy
+    ids = batch.completion_ids[batch.completion_mask]
+    return CellStates(packed_hidden(model, batch), weight, legal_ids, ids, batch.completion_mask)
 
 
 def _places(lengths: Tensor, start: int) -> tuple[Tensor, Tensor]:

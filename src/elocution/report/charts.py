@@ -35,7 +35,7 @@ _PANELS = (
     _Panel("Reward", "reward", [("mean", "reward/mean", 1), ("spread within groups", "reward/group_std", 1)]),
     _Panel("Word error rate", "%", [("training, reward recogniser", "wer/mean", 100)]),
     _Panel("Likelihood of the text", "nats per phoneme", [("NLL", "nll/mean", 1)]),
-    _Panel("Distance from the base model", "nats per code", [("KL (k3)", "kl/k3", 1)]),
+    _Panel("Distance from the base model", "nats per code", [("KL (k3)", "kl/k3", 1), ("KL, exact", "kl/exact", 1)]),
     _Panel("Entropy", "nats per code", [("policy", "entropy/nats", 1)]),
     _Panel("Length", "codes", [("mean", "length/mean_codes", 1)]),
     _Panel(

@@ -14,7 +14,7 @@ from elocution.grpo.kl import KL_ESTIMATES, kl_k3
 from elocution.grpo.losses import LOSSES, LossSettings
 from elocution.grpo.masking import masked
 from elocution.grpo.weights import Aggregation, StepTotals, cell_weights
-from elocution.policies.base import Policy, Reference
+from elocution.policies.base import Policy, Reference, require_states
 from elocution.train.batch import LearnerBatch
 
 __all__ = ["Learner", "LearnerSettings", "UpdateStats"]
@@ -48,10 +48,14 @@ class LearnerSettings:
 
 @dataclass(frozen=True)
 class UpdateStats:
-    """Token means over one optimiser step, in nats where they are log-quantities."""
+    """Token means over one optimiser step, in nats where they are log-quantities.
+
+    `kl` is the estimate k3, `exact_kl` the KL itself, which is known only if `kl_estimate` is "exact".
+    """
 
     policy_loss: float
     kl: float
+    exact_kl: float | None
     entropy: float
     clipped_share: float
     max_ratio_deviation: float
@@ -59,10 +63,22 @@ class UpdateStats:
     num_tokens: int
 
 
+@dataclass(frozen=True)
+class _Scored:
+    """A micro-batch under policy and reference. Shapes: [B, T, C] each; `exact_kl` only if it is the estimate."""
+
+    logprobs: Tensor
+    entropy: Tensor
+    ref_logprobs: Tensor
+    exact_kl: Tensor | None
+
+
 class Learner:
     """Moves `policy` with `optimizer`; `reference` is the frozen model that KL is measured against.
 
     `settings` may be replaced between updates, as schedules want.
+
+    Raises: ConfigError if the settings ask for the exact KL and policy or reference cannot give it.
     """
 
     def __init__(
@@ -71,6 +87,9 @@ class Learner:
         self._policy, self._reference, self._optimizer = policy, reference, optimizer
         self.settings = settings
         self._has_updated = False
+        if settings.kl_estimate == "exact":
+            for part in (policy, reference):
+                require_states(part)
 
     @torch.no_grad()
     def logprobs(self, batch: LearnerBatch) -> Tensor:
@@ -98,15 +117,12 @@ class Learner:
         )
         num_tokens = sum(totals.tokens)
         self._optimizer.zero_grad(set_to_none=True)
-        sums = {"loss": 0.0, "kl": 0.0, "entropy": 0.0, "clipped": 0.0}
+        sums = {"loss": 0.0, "kl": 0.0, "exact_kl": 0.0, "entropy": 0.0, "clipped": 0.0}
         deviation = 0.0
         for batch in batches:
             mask = batch.policy.completion_mask
-            logprobs, entropy = self._policy.logprobs(
-                batch.policy, temperature=settings.temperature, entropy_grad=settings.entropy_coef > 0
-            )
-            with torch.no_grad():
-                ref_logprobs, _ = self._reference.logprobs(batch.policy, temperature=settings.temperature)
+            scored = self._score(batch)
+            logprobs, entropy, ref_logprobs = scored.logprobs, scored.entropy, scored.ref_logprobs
             weights = cell_weights(
                 mask,
                 batch.finished,
@@ -130,7 +146,9 @@ class Learner:
             loss = (weights * per_cell).sum()
             total = loss
             if settings.kl_coef:
-                estimate = KL_ESTIMATES[settings.kl_estimate](logprobs, ref_logprobs, mask)
+                estimate = scored.exact_kl
+                if estimate is None:
+                    estimate = KL_ESTIMATES[settings.kl_estimate](logprobs, ref_logprobs, mask)
                 total = total + settings.kl_coef * (weights * estimate).sum()
             if settings.entropy_coef:
                 total = total - settings.entropy_coef * (weights * masked(entropy, mask)).sum()
@@ -140,6 +158,8 @@ class Learner:
             total.backward()
             sums["loss"] += loss.item()
             sums["kl"] += kl.item()
+            if scored.exact_kl is not None:
+                sums["exact_kl"] += scored.exact_kl.detach().sum().item() / num_tokens
             sums["entropy"] += entropy.detach()[mask].sum().item() / num_tokens
             sums["clipped"] += cells.bounded.sum().item() / num_tokens
             deviation = max(deviation, max_ratio_deviation(logprobs, batch.old_logprobs, mask).item())
@@ -161,12 +181,31 @@ class Learner:
         return UpdateStats(
             policy_loss=sums["loss"],
             kl=sums["kl"],
+            exact_kl=sums["exact_kl"] if settings.kl_estimate == "exact" else None,
             entropy=sums["entropy"],
             clipped_share=sums["clipped"],
             max_ratio_deviation=deviation,
             grad_norm=norm,
             num_tokens=num_tokens,
         )
+
+    def _score(self, batch: LearnerBatch) -> _Scored:
+        """One forward pass of the policy and one of the reference, which gets no gradient."""
+        settings, cells = self.settings, batch.policy
+        temperature, entropy_grad = settings.temperature, settings.entropy_coef > 0
+        if settings.kl_estimate != "exact":
+            logprobs, entropy = self._policy.logprobs(cells, temperature=temperature, entropy_grad=entropy_grad)
+            with torch.no_grad():
+                ref_logprobs, _ = self._reference.logprobs(cells, temperature=temperature)
+            return _Scored(logprobs, entropy, ref_logprobs, None)
+        states = require_states(self._policy).states(cells)
+        logprobs, entropy = states.logprobs(temperature=temperature, entropy_grad=entropy_grad)
+        with torch.no_grad():
+            reference = require_states(self._reference).states(cells)
+            ref_logprobs, _ = reference.logprobs(temperature=temperature)
+        with torch.set_grad_enabled(settings.kl_coef > 0):
+            exact_kl = states.exact_kl(reference, temperature=temperature)
+        return _Scored(logprobs, entropy, ref_logprobs, exact_kl)
 
 
 def _check_gradients(model: nn.Module) -> None:

@@ -58,6 +58,8 @@ def update_metrics(updates: Sequence[UpdateStats]) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {
         key: fmean([getattr(update, name) for update in updates]) if updates else None for key, name in keys.items()
     }
+    exact = [update.exact_kl for update in updates if update.exact_kl is not None]
+    metrics["kl/exact"] = fmean(exact) if exact else None
     # The first update sees the weights that sampled: its ratios are the check that engine and learner agree.
     metrics["ratio/max_deviation"] = updates[0].max_ratio_deviation if updates else None
     return metrics

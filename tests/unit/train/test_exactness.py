@@ -59,12 +59,14 @@ def cut(groups: Sequence[RolloutGroup], positions: int = 100_000) -> list[Learne
     return micro_batches(part, positions)
 
 
-def gradient(batches: Sequence[LearnerBatch], *, on_policy: bool = False) -> list[Tensor]:
+def gradient(
+    batches: Sequence[LearnerBatch], *, on_policy: bool = False, settings: LearnerSettings = SETTINGS
+) -> list[Tensor]:
     """What one step of plain gradient descent takes away from each weight."""
     policy, reference = exact_policy(), exact_policy(9)
     before = [parameter.detach().clone() for parameter in policy.model.parameters()]
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)
-    learner = Learner(policy, reference, optimizer, SETTINGS)
+    learner = Learner(policy, reference, optimizer, settings)
     learner.update(batches, on_policy=on_policy)
     return [a - b for a, b in zip(before, policy.model.parameters(), strict=True)]
 
@@ -123,6 +125,26 @@ def test_on_policy_the_gradient_is_reinforce(groups: list[RolloutGroup]) -> None
     (loss + SETTINGS.kl_coef * kl).backward()
     wanted = [p.grad for p in policy.model.parameters() if p.grad is not None]
     assert_same(gradient([on_policy], on_policy=True), wanted)
+
+
+EXACT = replace(SETTINGS, kl_coef=3.0, kl_estimate="exact")
+
+
+def test_s50_with_the_exact_kl_the_cut_into_micro_batches_changes_nothing(groups: list[RolloutGroup]) -> None:
+    assert_same(gradient(cut(groups), settings=EXACT), gradient(cut(groups, 130), settings=EXACT))
+    assert_same(gradient(cut(groups), settings=EXACT), gradient(cut(groups, 1), settings=EXACT))
+
+
+def test_the_exact_kl_adds_its_own_gradient_to_that_of_the_loss(groups: list[RolloutGroup]) -> None:
+    (batch,) = cut(groups)
+    policy, reference = exact_policy(), exact_policy(9)
+    states = policy.states(batch.policy)
+    kl = states.exact_kl(reference.states(batch.policy), temperature=0.7)
+    (EXACT.kl_coef * kl.sum() / batch.num_tokens).backward()
+    alone = gradient([batch], settings=replace(SETTINGS, kl_coef=0.0))
+    both = gradient([batch], settings=EXACT)
+    wanted = [parameter.grad for parameter in policy.model.parameters() if parameter.grad is not None]
+    assert_same([b - a for a, b in zip(alone, both, strict=True)], wanted)
 
 
 def test_s28_a_finished_completion_learns_to_stop_and_a_truncated_one_does_not() -> None:

@@ -1,12 +1,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from elocution.errors import DeadParameterError, NonFiniteError, RatioMismatch
+from elocution.errors import ConfigError, DeadParameterError, NonFiniteError, RatioMismatch
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.torch_engine import TorchEngine
@@ -112,6 +113,60 @@ def test_kl_is_zero_against_the_same_weights_and_positive_against_others() -> No
     assert same.kl == pytest.approx(0, abs=1e-12)
     other = learner_of(small_llasa(dtype=torch.float64)).update(batches, on_policy=True)
     assert other.kl > 1e-4
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.1])
+def test_the_exact_kl_is_measured_beside_k3_and_enters_the_loss_by_its_weight(kl_coef: float) -> None:
+    policy, reference = small_llasa(dtype=torch.float64), small_llasa(1, dtype=torch.float64)
+    batches = cut(groups_of(policy), 220)
+    with torch.no_grad():
+        wanted = sum(
+            policy.states(b.policy).exact_kl(reference.states(b.policy), temperature=1.0).sum().item() for b in batches
+        ) / sum(b.num_tokens for b in batches)
+    stats, moved = [], []
+    for estimate in ("k3", "exact"):
+        again = small_llasa(dtype=torch.float64)
+        optimizer = torch.optim.SGD(again.model.parameters(), lr=1.0)
+        settings = replace(SETTINGS, kl_coef=kl_coef, kl_estimate=estimate)
+        stats.append(Learner(again, reference, optimizer, settings).update(batches, on_policy=True))
+        moved.append(list(again.model.parameters()))
+    assert stats[0].exact_kl is None
+    assert stats[1].exact_kl == pytest.approx(wanted, rel=1e-9)
+    assert stats[1].kl == pytest.approx(stats[0].kl, rel=1e-9)
+    # Sampled from the policy, the estimate is right on average.
+    assert wanted / 2 < stats[1].kl < 2 * wanted
+    same = all(torch.allclose(a, b, rtol=0, atol=1e-12) for a, b in zip(*moved, strict=True))
+    assert same == (kl_coef == 0)
+
+
+def test_the_exact_kl_pulls_the_policy_to_the_reference() -> None:
+    policy, reference = small_llasa(dtype=torch.float64), small_llasa(1, dtype=torch.float64)
+    batches = cut(groups_of(policy), 100_000)
+    optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.1)
+    settings = replace(SETTINGS, kl_coef=100.0, kl_estimate="exact", max_grad_norm=1.0)
+    learner = Learner(policy, reference, optimizer, settings)
+    values = [learner.update(batches, on_policy=False).exact_kl for _ in range(3)]
+    assert values[0] is not None
+    assert values[0] > values[1] > values[2]  # type: ignore[operator]
+
+
+class LogprobsOnly:
+    """A policy or reference that says nothing of the ids that were not drawn."""
+
+    def __init__(self, policy: LlasaPolicy) -> None:
+        self.model, self.compute_dtype, self.logprobs = policy.model, policy.compute_dtype, policy.logprobs
+
+
+@pytest.mark.parametrize("which", ["policy", "reference"])
+def test_an_exact_kl_that_cannot_be_had_is_refused_before_any_work(which: str) -> None:
+    parts: dict[str, Any] = {"policy": small_llasa(), "reference": small_llasa(1)}
+    parts[which] = LogprobsOnly(parts[which])
+    optimizer = torch.optim.SGD(small_llasa().model.parameters(), lr=1.0)
+    with pytest.raises(
+        ConfigError, match=r"kl_estimate = 'exact' .* LogprobsOnly has no `states`; choose k1, k2 or k3"
+    ):
+        Learner(**parts, optimizer=optimizer, settings=LearnerSettings(kl_estimate="exact"))
+    Learner(**parts, optimizer=optimizer, settings=LearnerSettings(kl_estimate="k3"))
 
 
 def test_s64_sampling_with_other_weights_is_found_before_any_update() -> None:

@@ -1,0 +1,62 @@
+"""What the probabilities of a batch's cells are made from, so that one forward pass serves log-probs and exact KL."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elocution.grpo.exact_kl import exact_kl
+from elocution.grpo.logprobs import selected_logprobs
+
+__all__ = ["CellStates"]
+
+
+@dataclass(frozen=True)
+class CellStates:
+    """Final hidden states of a batch of one channel, with the output matrix that turns them into logits.
+
+    Shapes: `hidden` [M, D], of the unmasked cells in order; `weight` [V, D]; `legal_ids` [K], the rows of it that may be
+    drawn, ascending, all if None; `ids` [M], legal ones; `mask` [B, T, 1], M of it true. Valid until the weights change.
+    """
+
+    hidden: Tensor
+    weight: Tensor
+    legal_ids: Tensor | None
+    ids: Tensor
+    mask: Tensor
+
+    def logprobs(self, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies, nats, 0 outside the mask; as `Policy.logprobs`. Shapes: [B, T, 1] each."""
+        legal = self.legal_ids
+        targets = self.ids if legal is None else torch.searchsorted(legal.to(self.ids.device), self.ids)
+        logprobs, entropy = selected_logprobs(
+            self.hidden, self.weight, targets, temperature=temperature, legal_ids=legal, entropy_grad=entropy_grad
+        )
+        return self._spread(logprobs), self._spread(entropy)
+
+    def exact_kl(self, reference: "CellStates", *, temperature: float) -> Tensor:
+        """KL(self || reference) of each cell over the legal ids, nats, 0 outside the mask. Shapes: [B, T, 1].
+
+        Gradients flow to this side alone.
+
+        Raises: ValueError if the reference has other cells or other legal ids.
+        """
+        same_ids = (self.legal_ids is None) == (reference.legal_ids is None) and (
+            self.legal_ids is None or reference.legal_ids is None or torch.equal(self.legal_ids, reference.legal_ids)
+        )
+        if not same_ids or not torch.equal(self.mask, reference.mask):
+            raise ValueError("KL needs a reference with the same cells and the same legal ids")
+        return self._spread(
+            exact_kl(
+                self.hidden,
+                self.weight,
+                reference.hidden,
+                reference.weight,
+                temperature=temperature,
+                legal_ids=self.legal_ids,
+            )
+        )
+
+    def _spread(self, values: Tensor) -> Tensor:
+        """Shapes: [M] -> [B, T, 1]."""
+        return torch.zeros(self.mask.shape, dtype=values.dtype, device=values.device).masked_scatter(self.mask, values)
