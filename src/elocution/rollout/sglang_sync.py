@@ -79,6 +79,7 @@ class SglangSync:
         if self._adapter is not None and self._adapter != name:
             self._servers.unload_adapter(UnloadLoraAdapter(lora_name=self._adapter))
         self._adapter = name
+        self._servers.flush_cache()
         self._servers.update_weight_version(UpdateWeightVersion(new_version=str(version)))
 
     def _write(self, version: int) -> Path:

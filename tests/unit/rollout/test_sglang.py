@@ -32,7 +32,7 @@ def policy() -> LlasaPolicy:
     return built
 
 
-def requests(policy: LlasaPolicy, siblings: int = 2, max_new: int = 8) -> list[RolloutRequest]:
+def requests(policy: LlasaPolicy, siblings: int = 2, max_new: int = 6) -> list[RolloutRequest]:
     return [
         RolloutRequest(
             policy.prompt_ids(Utterance(str(index), text)),
@@ -324,6 +324,14 @@ def test_s62_an_adapter_is_loaded_under_a_new_name_and_the_old_one_unloaded(tmp_
     raise_adapter(policy)
     engine.publish(1)
     assert list(double.adapters) == ["policy-1"]
+    order = [
+        "/pause_generation",
+        "/load_lora_adapter",
+        "/unload_lora_adapter",
+        "/flush_cache",
+        "/update_weight_version",
+    ]
+    assert [path for path, _ in double.calls if path in order][-5:] == order
     assert {body["lora_path"] for body in double.bodies("/generate")[-3:]} == {"policy-1"}
     assert engine.metrics()["engine/probe_gap_max_nats"] < 1e-3
 
