@@ -47,7 +47,7 @@ def score_completions(
         mask[row, : len(completion)] = True
     batch = PolicyBatch(prompt_ids, prompt_mask, torch.arange(len(prompts)), ids, mask)
     logprobs, _ = policy.logprobs(batch, temperature=temperature)
-    return [logprobs[row, : len(completion)].float().numpy() for row, completion in enumerate(completions)]
+    return [logprobs[row, : len(completion)].float().cpu().numpy() for row, completion in enumerate(completions)]
 
 
 def logprob_gap(engine: Sequence[NDArray[np.float32]], own: Sequence[NDArray[np.float32]]) -> LogprobGap:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import httpx2
 from pydantic import ValidationError
 
-from elocution.errors import EngineError
+from elocution.errors import ConfigError, EngineError
 from elocution.rollout.sglang_protocol import (
     AbortRequest,
     ContinueGeneration,
@@ -46,7 +46,8 @@ _PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 class ServerSettings:
     """Where the servers are and how long to wait. Each URL is one server, which may have `--dp-size` replicas itself.
 
-    Units: seconds. `max_in_flight` counts requests for each server, `max_retries` further tries of one request.
+    Units: seconds. `max_in_flight` counts requests for each server, `max_retries` further tries of one request. Let
+    `timeout_s` be well above what the longest completion takes: a deadline that only long ones miss would favour short ones.
     """
 
     urls: tuple[str, ...]
@@ -86,14 +87,15 @@ class SglangServers:
     def __init__(self, settings: ServerSettings, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         """`transport` takes the place of sockets.
 
-        Raises: EngineError if there is no URL, or one twice.
+        Raises: ConfigError if there is no URL, or one twice.
         """
-        if not settings.urls or len(set(settings.urls)) < len(settings.urls):
-            raise EngineError(f"SGLang needs at least one URL and each of them once, got {list(settings.urls)}")
+        urls = [url.rstrip("/") for url in settings.urls]
+        if not urls or len(set(urls)) < len(urls):
+            raise ConfigError(f"SGLang needs at least one URL and each of them once, got {list(settings.urls)}")
         self.settings = settings
         self.counts = ServerCounts()
         self._transport = transport
-        self._servers = [_Server(url.rstrip("/")) for url in settings.urls]
+        self._servers = [_Server(url) for url in urls]
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateResponse]:
         """The answer to each request, in order. Every try has a request id of its own, which the answer must repeat.

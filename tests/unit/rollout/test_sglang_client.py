@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from elocution.errors import EngineError
+from elocution.errors import ConfigError, EngineError
 from elocution.rollout.sglang_client import ServerSettings, SglangServers
 from elocution.rollout.sglang_protocol import GenerateRequest, SamplingParams
 
@@ -170,9 +170,9 @@ def test_a_server_that_is_down_is_named_with_its_address() -> None:
         pool.check_health()
 
 
-@pytest.mark.parametrize("urls", [(), ("http://a", "http://a")])
+@pytest.mark.parametrize("urls", [(), ("http://a", "http://a/")])
 def test_urls_must_be_given_and_differ(urls: tuple[str, ...]) -> None:
-    with pytest.raises(EngineError, match="at least one URL"):
+    with pytest.raises(ConfigError, match="at least one URL"):
         SglangServers(ServerSettings(urls))
 
 
