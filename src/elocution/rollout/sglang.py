@@ -47,9 +47,9 @@ class SglangEngine:
         probes: Sequence[RolloutRequest],
         settings: SglangSettings,
     ) -> None:
-        """`sync` publishes to `servers`; engines may share both. `probes`, of different prompts, are drawn at each publish.
+        """`sync` publishes to `servers`; engines may share both. `probes` are drawn at each publish.
 
-        Raises: ConfigError if the policy has several channels, or the probes are fewer than two prompts.
+        Raises: ConfigError if the policy has several channels, or the probes are not two different prompts or more.
         """
         if policy.num_channels != 1:
             raise ConfigError(f"SglangEngine draws one channel, the policy has {policy.num_channels}")
@@ -66,7 +66,7 @@ class SglangEngine:
         self._gap = LogprobGap(mean=0.0, max=0.0, num_cells=0)
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the start, and how far the probes' log-probs were from the policy's after the last publish, nats."""
+        """Counts since the start; distance of the last probes' log-probs from the policy's, nats."""
         counts = self._servers.counts
         return {
             "engine/requests": counts.requests,

@@ -39,8 +39,8 @@ def read_finish(answer: GenerateResponse, max_new: int) -> FinishReason:
     if reason.type == "length":
         if len(answer.output_ids) < max_new:
             raise EngineError(
-                f"SGLang ended a completion after {len(answer.output_ids)} of {max_new} ids; its context is too short for "
-                "prompt and budget, and it was started with --allow-auto-truncate"
+                f"SGLang ended a completion after {len(answer.output_ids)} of {max_new} ids; its context is too short "
+                "for prompt and budget, and it was started with --allow-auto-truncate"
             )
         return FinishReason.LENGTH
     if reason.type == "stop" and isinstance(reason.matched, int):
@@ -59,8 +59,8 @@ def read_ids(
     ids, info = answer.output_ids, answer.meta_info
     if answer.prompt_token_ids != list(prompt) or info.prompt_tokens != len(prompt):
         raise EngineError(
-            f"SGLang answered a prompt of {len(answer.prompt_token_ids or ())} ids, asked was one of {len(prompt)} with "
-            "other ids: answers are crossed, or the server cuts prompts (--allow-auto-truncate)"
+            f"SGLang answered a prompt of {len(answer.prompt_token_ids or ())} ids, asked was one of {len(prompt)} "
+            "with other ids: answers are crossed, or the server cuts prompts (--allow-auto-truncate)"
         )
     if not ids or len(ids) > max_new:
         raise EngineError(f"SGLang drew {len(ids)} ids, asked were 1 to {max_new}")

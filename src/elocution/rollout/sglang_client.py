@@ -47,7 +47,7 @@ class ServerSettings:
     """Where the servers are and how long to wait. Each URL is one server, which may have `--dp-size` replicas itself.
 
     Units: seconds. `max_in_flight` counts requests for each server, `max_retries` further tries of one request. Let
-    `timeout_s` be well above what the longest completion takes: a deadline that only long ones miss would favour short ones.
+    `timeout_s` be well above what the longest completion takes: a deadline that only long ones miss favours short ones.
     """
 
     urls: tuple[str, ...]

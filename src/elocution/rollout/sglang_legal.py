@@ -50,7 +50,7 @@ def _mask(ranges: tuple[int, ...], vocabulary: int, device: torch.device) -> Ten
 
 
 def processor_string() -> str:
-    """What `custom_logit_processor` of a request must be so that the server uses `LegalRanges`: its import path, pickled.
+    """The `custom_logit_processor` of a request that has the server use `LegalRanges`: its import path, pickled.
 
     Source: `CustomLogitProcessor.from_str`, sglang/srt/sampling/custom_logit_processor.py.
     """

@@ -81,7 +81,8 @@ class GenerateRequest(SglangMessage):
 class FinishedBecause(SglangMessage):
     """Why an answer ended: `stop` with the id that matched, `length`, or `abort` with a message.
 
-    Source: `to_json` of `FINISH_MATCHED_TOKEN`, `FINISH_LENGTH` and `FINISH_ABORT`, sglang/srt/managers/schedule_batch.py.
+    Source: `to_json` of `FINISH_MATCHED_TOKEN`, `FINISH_LENGTH` and `FINISH_ABORT`,
+    sglang/srt/managers/schedule_batch.py.
     """
 
     type: str

@@ -1,4 +1,4 @@
-"""Rollouts of policies with several channels, from the multi-channel fork of SGLang: text and a voice in, rows of ids out.
+"""Rollouts of several channels from the multi-channel fork of SGLang: text and a voice in, rows of ids out.
 
 The rows are what was sampled; the clip in the same answer is never encoded again. The fork gives no log-probs, so the
 policy's own stand in for them, and ratios cannot show whether the server has other weights. Nothing here has been run
@@ -37,7 +37,7 @@ _REWRITTEN = re.compile(r"""[\"_~\-;:\n“”‘’【】《》「」『』（�
 
 @dataclass(frozen=True)
 class RowPrompt:
-    """What the fork builds a prompt from. `frames` is the length that is asked for, codec frames; None leaves it open."""
+    """What the fork builds a prompt from. `frames` is the length to aim at, codec frames; None leaves it open."""
 
     text: str
     instruction: str | None = None
