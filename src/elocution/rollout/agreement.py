@@ -1,4 +1,4 @@
-"""Whether an engine draws from the policy that is trained: its log-probs against the policy's own, answers against prompts.
+"""Whether an engine draws from the policy that is trained: log-probs against the policy's own, answers against prompts.
 
 Names no engine.
 """

@@ -45,7 +45,7 @@ class SglangSync:
     def publish(self, version: int) -> None:
         """After this returns every server has the weights of `version`, an empty cache, and says so.
 
-        Nothing is done if that is so already: engines may share the servers, and a version names one state of the weights.
+        Nothing is done if that is so already: engines may share servers, and a version names one state of the weights.
         Servers are paused in between: a request that slips in between an update and the emptying of the cache ends the
         server's process. If a server fails they stay paused, for after a failed load it may hold a mixture of weights.
 
