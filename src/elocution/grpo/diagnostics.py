@@ -6,7 +6,12 @@ A sum over cells adds up over micro-batches; divide it by the number of cells of
 import torch
 from torch import Tensor
 
-__all__ = ["max_ratio_deviation", "non_finite_cells"]
+__all__ = ["logprob_gaps", "max_ratio_deviation", "non_finite_cells"]
+
+
+def logprob_gaps(logprobs: Tensor, other_logprobs: Tensor, completion_mask: Tensor) -> Tensor:
+    """`|logprobs - other_logprobs|` of the unmasked cells, nats. Shapes: [B, T, C] each; returns [N]."""
+    return _log_ratio(logprobs, other_logprobs, completion_mask).abs()
 
 
 def max_ratio_deviation(logprobs: Tensor, old_logprobs: Tensor, completion_mask: Tensor) -> Tensor:

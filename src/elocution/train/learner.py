@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from elocution.errors import DeadParameterError, NonFiniteError, RatioMismatch
-from elocution.grpo.correction import Correction, importance_weights
-from elocution.grpo.diagnostics import max_ratio_deviation, non_finite_cells
+from elocution.grpo.correction import Correction, bounded_weights, importance_weights
+from elocution.grpo.diagnostics import logprob_gaps, max_ratio_deviation, non_finite_cells
 from elocution.grpo.kl import KL_ESTIMATES, kl_k3
 from elocution.grpo.losses import LOSSES, LossSettings
 from elocution.grpo.masking import masked
@@ -17,7 +17,7 @@ from elocution.grpo.weights import Aggregation, StepTotals, cell_weights
 from elocution.policies.base import Policy, Reference, require_states
 from elocution.train.batch import LearnerBatch
 
-__all__ = ["Learner", "LearnerSettings", "UpdateStats"]
+__all__ = ["EngineMismatch", "Learner", "LearnerSettings", "UpdateStats"]
 
 # On-policy ratios may differ from 1 by what a precision loses between two ways to compute the same sum: on the tiny
 # checkpoint at most 1e-5 in fp32 and 0.1 in bf16.
@@ -47,10 +47,23 @@ class LearnerSettings:
 
 
 @dataclass(frozen=True)
+class EngineMismatch:
+    """How far the engine's log-probs of a step are from the learner's before its first update, and what that costs.
+
+    Units: nats. `bounded_share` is that of the importance weights that were truncated or masked.
+    """
+
+    mean: float
+    max: float
+    bounded_share: float
+
+
+@dataclass(frozen=True)
 class UpdateStats:
     """Token means over one optimiser step, in nats where they are log-quantities.
 
     `kl` is the estimate k3, `exact_kl` the KL itself, which is known only if `kl_estimate` is "exact".
+    `mismatch` is known where importance weights are used: else the learner takes the engine's log-probs for its own.
     """
 
     policy_loss: float
@@ -61,6 +74,7 @@ class UpdateStats:
     max_ratio_deviation: float
     grad_norm: float
     num_tokens: int
+    mismatch: EngineMismatch | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,7 @@ class Learner:
         self._optimizer.zero_grad(set_to_none=True)
         sums = {"loss": 0.0, "kl": 0.0, "exact_kl": 0.0, "entropy": 0.0, "clipped": 0.0}
         deviation = 0.0
+        mismatch = self._mismatch(batches, num_tokens)
         for batch in batches:
             mask = batch.policy.completion_mask
             scored = self._score(batch)
@@ -187,6 +202,7 @@ class Learner:
             max_ratio_deviation=deviation,
             grad_norm=norm,
             num_tokens=num_tokens,
+            mismatch=mismatch,
         )
 
     def _score(self, batch: LearnerBatch) -> _Scored:
@@ -206,6 +222,28 @@ class Learner:
         with torch.set_grad_enabled(settings.kl_coef > 0):
             exact_kl = states.exact_kl(reference, temperature=temperature)
         return _Scored(logprobs, entropy, ref_logprobs, exact_kl)
+
+    def _mismatch(self, batches: Sequence[LearnerBatch], num_tokens: int) -> EngineMismatch | None:
+        settings = self.settings
+        if settings.correction is None:
+            return None
+        total = largest = 0.0
+        bounded = 0
+        for batch in batches:
+            mask = batch.policy.completion_mask
+            gaps = logprob_gaps(batch.old_logprobs, batch.rollout_logprobs, mask)
+            total += gaps.sum().item()
+            largest = max(largest, gaps.max().item())
+            outside = bounded_weights(
+                batch.old_logprobs,
+                batch.rollout_logprobs,
+                mask,
+                correction=settings.correction,
+                low=settings.correction_low,
+                high=settings.correction_high,
+            )
+            bounded += int(outside.sum())
+        return EngineMismatch(mean=total / num_tokens, max=largest, bounded_share=bounded / num_tokens)
 
 
 def _check_gradients(model: nn.Module) -> None:

@@ -47,7 +47,10 @@ def reward_metrics(groups: Sequence[RolloutGroup], has_signal: Sequence[bool]) -
 
 
 def update_metrics(updates: Sequence[UpdateStats]) -> dict[str, float | None]:
-    """Means over the optimiser steps of one training step; None where no group had signal."""
+    """Means over the optimiser steps of one training step; None where no group had signal.
+
+    `engine/...` says how the engine's log-probs differ from the learner's, and is None without importance weights.
+    """
     keys = {
         "loss/policy": "policy_loss",
         "kl/k3": "kl",
@@ -62,6 +65,10 @@ def update_metrics(updates: Sequence[UpdateStats]) -> dict[str, float | None]:
     metrics["kl/exact"] = fmean(exact) if exact else None
     # The first update sees the weights that sampled: its ratios are the check that engine and learner agree.
     metrics["ratio/max_deviation"] = updates[0].max_ratio_deviation if updates else None
+    mismatches = [update.mismatch for update in updates if update.mismatch is not None]
+    metrics["engine/mismatch_mean_nats"] = fmean([each.mean for each in mismatches]) if mismatches else None
+    metrics["engine/mismatch_max_nats"] = max([each.max for each in mismatches]) if mismatches else None
+    metrics["engine/bounded_weights_share"] = fmean([each.bounded_share for each in mismatches]) if mismatches else None
     return metrics
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from elocution.grpo.correction import Correction, importance_weights
+from elocution.grpo.correction import Correction, bounded_weights, importance_weights
 from elocution.grpo.schedules import Schedule, scheduled
 
 # Ratios 2, 1/2, and 3 in the first completion, whose product is 3; 1/4 in the second; its second cell is masked.
@@ -25,6 +25,21 @@ def test_corrections_worked_by_hand(correction: Correction, wanted: list[list[fl
     weights = importance_weights(old, torch.zeros_like(RATIOS), MASK, correction=correction, low=0.3, high=2.5)
     assert weights[..., 0].tolist() == [pytest.approx(row) for row in wanted]
     assert not weights.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("correction", "wanted"),
+    [
+        ("token_truncate", [[0, 0, 1], [0, 0, 0]]),
+        ("token_mask", [[0, 0, 1], [1, 0, 0]]),
+        ("sequence_truncate", [[1, 1, 1], [0, 0, 0]]),
+        ("sequence_mask", [[1, 1, 1], [1, 0, 0]]),
+    ],
+)
+def test_bounded_weights_worked_by_hand(correction: Correction, wanted: list[list[int]]) -> None:
+    old = torch.where(MASK, RATIOS.log(), torch.full_like(RATIOS, math.nan))
+    bounded = bounded_weights(old, torch.zeros_like(RATIOS), MASK, correction=correction, low=0.3, high=2.5)
+    assert bounded[..., 0].int().tolist() == wanted
 
 
 def test_equal_policies_need_no_correction() -> None:

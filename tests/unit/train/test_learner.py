@@ -178,6 +178,27 @@ def test_s64_sampling_with_other_weights_is_found_before_any_update() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
 
 
+def test_a_correction_reports_how_far_the_engine_is_off_and_what_that_costs() -> None:
+    policy = small_llasa(dtype=torch.float64)
+    groups = groups_of(policy)
+    batches = []
+    for batch in cut(groups, 220):
+        # The engine thought each first id e times less probable than the learner does: ratios e, all others 1.
+        off = torch.zeros_like(batch.rollout_logprobs)
+        off[:, 0] = -1.0
+        batches.append(replace(batch, rollout_logprobs=batch.old_logprobs + off))
+    learner = learner_of(policy)
+    assert learner.update(cut(groups, 220), on_policy=True).mismatch is None
+    for high, share in ((2.0, 1.0), (3.0, 0.0)):
+        learner.settings = replace(SETTINGS, correction="token_truncate", correction_high=high)
+        mismatch = learner.update(batches, on_policy=False).mismatch
+        assert mismatch is not None
+        rows, cells = sum(len(batch.advantages) for batch in batches), sum(batch.num_tokens for batch in batches)
+        assert mismatch.mean == pytest.approx(rows / cells)
+        assert mismatch.max == pytest.approx(1.0)
+        assert mismatch.bounded_share == pytest.approx(share * rows / cells)
+
+
 def test_s52_a_loss_that_is_not_finite_changes_no_weight() -> None:
     policy = small_llasa(dtype=torch.float64)
     batches = cut(groups_of(policy), 100_000)

@@ -1,0 +1,206 @@
+"""Rollouts from SGLang servers for policies of one channel: ids in, ids and log-probs out.
+
+What log-probs a server gives (temperature, mask) is read from its source and cannot be told from an answer; so every
+publish draws probes and compares their log-probs with the policy's own.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elocution.errors import ConfigError, EngineError, RatioMismatch
+from elocution.policies.base import Policy
+from elocution.rollout.agreement import LogprobGap, answer_gains, crossed_answers, logprob_gap, score_completions
+from elocution.rollout.base import RolloutRequest
+from elocution.rollout.sglang_answers import check_version, read_finish, read_ids
+from elocution.rollout.sglang_client import SglangServers
+from elocution.rollout.sglang_legal import legal_ranges, processor_string
+from elocution.rollout.sglang_protocol import GenerateRequest, GenerateResponse, SamplingParams
+from elocution.rollout.sglang_settings import SglangSettings, check_server_defaults
+from elocution.rollout.sglang_sync import SglangSync
+from elocution.types import Completion
+
+__all__ = ["SglangEngine", "check_answers_uncrossed", "check_servers", "seed_number"]
+
+logger = logging.getLogger(__name__)
+
+# A false alarm is less probable than N² exp(-14), whatever the policy; sentences of a few words differ by far more.
+_CANARY_MARGIN_NATS = 14.0
+
+
+class SglangEngine:
+    """Samples at `temperature` from the legal ids of `policy`, on servers that hold its weights.
+
+    A completion follows from its seed only on servers with `--enable-deterministic-inference`, and there not across
+    server versions. One request is sent for each completion: with `n` all siblings would have one seed.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        servers: SglangServers,
+        sync: SglangSync,
+        *,
+        temperature: float,
+        probes: Sequence[RolloutRequest],
+        settings: SglangSettings,
+    ) -> None:
+        """`sync` publishes to `servers`; engines may share both. `probes` are drawn at each publish.
+
+        Raises: ConfigError if the policy has several channels, or the probes are not two different prompts or more.
+        """
+        if policy.num_channels != 1:
+            raise ConfigError(f"SglangEngine draws one channel, the policy has {policy.num_channels}")
+        if len({probe.prompt_ids.tobytes() for probe in probes}) < max(2, len(probes)):
+            raise ConfigError("an SGLang engine needs at least two probes, each with a prompt of its own")
+        self.temperature = temperature
+        self._policy, self._settings = policy, settings
+        self._servers, self._sync = servers, sync
+        self._probes = [RolloutRequest(probe.prompt_ids, probe.seeds[:1], probe.max_new) for probe in probes]
+        self._legal = policy.legal_ids.numpy()
+        self._version: int | None = None
+        self._has_proof = False
+        self._illegal_ids = self._redrawn = 0
+        self._gap = LogprobGap(mean=0.0, max=0.0, num_cells=0)
+
+    def metrics(self) -> dict[str, float]:
+        """Counts since the start; distance of the last probes' log-probs from the policy's, nats."""
+        counts = self._servers.counts
+        return {
+            "engine/requests": counts.requests,
+            "engine/retries": counts.retries,
+            "engine/timeouts": counts.timeouts,
+            "engine/aborted": counts.aborted,
+            "engine/illegal_ids": self._illegal_ids,
+            "engine/redrawn": self._redrawn,
+            "engine/probe_gap_mean_nats": self._gap.mean,
+            "engine/probe_gap_max_nats": self._gap.max,
+        }
+
+    def publish(self, version: int) -> None:
+        """Raises: RatioMismatch if the probes' log-probs are not the policy's; EngineError if a server fails."""
+        if not self._has_proof:
+            check_servers(self._servers)
+        self._version = None  # until the servers are proven to have the new weights
+        self._sync.publish(version)
+        try:
+            self._version = version
+            self._prove()
+        except EngineError:
+            self._version = None
+            raise
+        self._has_proof = True
+
+    def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
+        drawn: dict[tuple[int, int], Completion] = {}
+        open_rows = [
+            (index, sibling) for index, request in enumerate(requests) for sibling in range(len(request.seeds))
+        ]
+        for attempt in range(1 + (self._settings.max_redraws if self._settings.legal == "redraw" else 0)):
+            self._redrawn += len(open_rows) if attempt else 0
+            asked = [self._request(requests[index], sibling, attempt) for index, sibling in open_rows]
+            for (index, sibling), answer in zip(open_rows, self._servers.generate(asked), strict=True):
+                completion = self._read(requests[index], answer)
+                if completion is not None:
+                    drawn[index, sibling] = completion
+            open_rows = [row for row in open_rows if row not in drawn]
+            if not open_rows:
+                break
+        if open_rows:
+            advice = (
+                "the server does not apply the mask"
+                if self._settings.legal == "mask"
+                else f"after {self._settings.max_redraws} redraws; use legal = 'mask' with a server started with "
+                "--enable-custom-logit-processor"
+            )
+            raise EngineError(f"{len(open_rows)} completions hold ids that are not legal: {advice}")
+        return [[drawn[index, sibling] for sibling in range(len(r.seeds))] for index, r in enumerate(requests)]
+
+    def _request(self, request: RolloutRequest, sibling: int, attempt: int) -> GenerateRequest:
+        if self._version is None:
+            raise EngineError("no weights have been published to the SGLang servers")
+        masked = self._settings.legal == "mask"
+        seed = request.seeds[sibling]
+        return GenerateRequest(
+            rid="elocution",
+            input_ids=tuple(request.prompt_ids.tolist()),
+            sampling_params=SamplingParams(
+                max_new_tokens=request.max_new,
+                temperature=self.temperature,
+                stop_token_ids=tuple(sorted(self._policy.stop_ids)),
+                sampling_seed=seed_number((*seed, attempt) if attempt else seed),
+                custom_params={"legal_ranges": legal_ranges(self._legal.tolist())} if masked else None,
+            ),
+            return_logprob=True,
+            return_prompt_token_ids=True,
+            custom_logit_processor=processor_string() if masked else None,
+            lora_path=self._sync.adapter,
+        )
+
+    def _read(self, request: RolloutRequest, answer: GenerateResponse) -> Completion | None:
+        """The completion, or None if it holds an illegal id."""
+        assert self._version is not None
+        check_version(answer, self._version)
+        ids, logprobs = read_ids(answer, request.prompt_ids.tolist(), request.max_new)
+        illegal = int((~np.isin(ids, self._legal)).sum())
+        if illegal:
+            self._illegal_ids += illegal
+            return None
+        return Completion(ids, logprobs, read_finish(answer, request.max_new), self._version)
+
+    def _prove(self) -> None:
+        prompts = [probe.prompt_ids for probe in self._probes]
+        completions = [group[0] for group in self.generate(self._probes)]
+        ids = [completion.ids for completion in completions]
+        own = score_completions(self._policy, prompts, ids, temperature=self.temperature)
+        self._gap = logprob_gap([completion.rollout_logprobs for completion in completions], own)
+        if not self._has_proof:
+            check_answers_uncrossed(self._policy, prompts, ids, temperature=self.temperature)
+        if self._gap.mean > self._settings.max_mean_gap:
+            raise RatioMismatch(
+                f"SGLang's log-probs of {self._gap.num_cells} ids that it drew differ from the policy's by "
+                f"{self._gap.mean:.3g} nats on average, {self._gap.max:.3g} at most (bound on the mean: "
+                f"{self._settings.max_mean_gap:g}). Either it has other weights, or it computes in another precision, "
+                "or its log-probs leave out the temperature (SGLANG_RETURN_ORIGINAL_LOGPROB) or the mask"
+            )
+
+
+def check_servers(servers: SglangServers) -> None:
+    """Raises: EngineError if a server is down or serves no generation; ConfigError if its defaults would act here."""
+    servers.check_health()
+    for url, info in zip(servers.settings.urls, servers.model_info(), strict=True):
+        if not info.is_generation:
+            raise EngineError(f"{url} serves {info.model_path}, which does not generate")
+        check_server_defaults(info.preferred_sampling_params, url=url)
+
+
+def check_answers_uncrossed(
+    policy: Policy, prompts: Sequence[NDArray[np.int64]], ids: Sequence[NDArray[np.int64]], *, temperature: float
+) -> None:
+    """Compares what was drawn for N prompts at once with each of the prompts, by the policy.
+
+    Shapes: `prompts` [L] each, `ids` [T, C] each. If the policy is too much the same for all prompts to tell, that is
+    logged.
+
+    Raises: EngineError if an answer belongs to another prompt than the one that it came for.
+    """
+    count = len(prompts)
+    pairs = [(i, j) for i in range(count) for j in range(count)]
+    scores = score_completions(
+        policy, [prompts[j] for _, j in pairs], [ids[i] for i, _ in pairs], temperature=temperature
+    )
+    totals = np.array([score.astype(np.float64).sum() for score in scores]).reshape(count, count)
+    crossed = crossed_answers(totals, margin_nats=_CANARY_MARGIN_NATS)
+    if crossed:
+        pairs_text = ", ".join(f"the answer to probe {i} fits probe {j}" for i, j in crossed)
+        raise EngineError(f"SGLang's answers are crossed: {pairs_text}")
+    others = answer_gains(totals)[~np.eye(count, dtype=bool)]
+    if others.max() > -_CANARY_MARGIN_NATS:
+        logger.warning("the probes' answers are too much alike to tell whether the server crosses answers")
+
+
+def seed_number(seed: tuple[int, ...]) -> int:
+    """One number in [0, 2^63) from a seed of several, as `sampling_seed` takes it."""
+    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,0 +1,284 @@
+"""HTTP to one or several SGLang servers: least-loaded dispatch, deadlines, bounded and counted retries.
+
+Knows messages and servers; knows no policy.
+"""
+
+import asyncio
+import itertools
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx2
+from pydantic import ValidationError
+
+from elocution.errors import ConfigError, EngineError
+from elocution.rollout.sglang_protocol import (
+    AbortRequest,
+    ContinueGeneration,
+    GenerateRequest,
+    GenerateResponse,
+    LoadLoraAdapter,
+    LoraResult,
+    ModelInfo,
+    PauseGeneration,
+    SglangMessage,
+    UnloadLoraAdapter,
+    UpdateWeightsFromDisk,
+    UpdateWeightsResult,
+    UpdateWeightVersion,
+)
+
+__all__ = ["ServerCounts", "ServerSettings", "SglangServers"]
+
+logger = logging.getLogger(__name__)
+
+_Message = TypeVar("_Message", bound=SglangMessage)
+_Answer = TypeVar("_Answer")
+
+# A request refused with one of these may succeed later or elsewhere; any other refusal is the request's own fault.
+_PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Where the servers are and how long to wait. Each URL is one server, which may have `--dp-size` replicas itself.
+
+    Units: seconds. `max_in_flight` counts requests for each server, `max_retries` further tries of one request. Let
+    `timeout_s` be well above what the longest completion takes: a deadline that only long ones miss favours short ones.
+    """
+
+    urls: tuple[str, ...]
+    max_in_flight: int = 64
+    timeout_s: float = 600.0
+    sync_timeout_s: float = 1800.0
+    max_retries: int = 3
+    retry_wait_s: float = 0.5
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass
+class ServerCounts:
+    """What happened to requests so far."""
+
+    requests: int = 0
+    retries: int = 0
+    timeouts: int = 0
+    aborted: int = 0
+
+
+@dataclass
+class _Server:
+    url: str
+    in_flight: int = 0
+    failures: int = 0
+    chosen: int = 0
+
+
+class _Passing(Exception):
+    """A failure after which another try is worth it."""
+
+
+class SglangServers:
+    """A pool of servers with the same weights. Its methods block; none may be called from a running event loop."""
+
+    def __init__(self, settings: ServerSettings, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        """`transport` takes the place of sockets.
+
+        Raises: ConfigError if there is no URL, or one twice.
+        """
+        urls = [url.rstrip("/") for url in settings.urls]
+        if not urls or len(set(urls)) < len(urls):
+            raise ConfigError(f"SGLang needs at least one URL and each of them once, got {list(settings.urls)}")
+        self.settings = settings
+        self.counts = ServerCounts()
+        self._transport = transport
+        self._servers = [_Server(url) for url in urls]
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateResponse]:
+        """The answer to each request, in order. Every try has a request id of its own, which the answer must repeat.
+
+        Raises: EngineError if a server refuses a request, or a request has used up its tries.
+        """
+        for server in self._servers:
+            server.failures = 0  # a server that was down may be up again
+
+        async def all_of_them() -> list[GenerateResponse]:
+            slots = asyncio.Semaphore(self.settings.max_in_flight * len(self._servers))
+            async with self._client() as client:
+                return list(await _gather([self._generate_one(client, slots, request) for request in requests]))
+
+        return asyncio.run(all_of_them())
+
+    def model_info(self) -> list[ModelInfo]:
+        """What each server says that it serves."""
+        return self._everywhere("GET", "/model_info", None, _parser(ModelInfo))
+
+    def check_health(self) -> None:
+        """Raises: EngineError naming a server that is not up."""
+        self._everywhere("GET", "/health", None, _nothing)
+
+    def pause(self) -> None:
+        """Ends all requests and holds new ones back."""
+        self._everywhere("POST", "/pause_generation", PauseGeneration(), _nothing)
+
+    def resume(self) -> None:
+        """Lets requests run again."""
+        self._everywhere("POST", "/continue_generation", ContinueGeneration(), _nothing)
+
+    def flush_cache(self) -> None:
+        """Forgets all cached prompts. A server refuses while requests run."""
+        self._everywhere("POST", "/flush_cache", None, _nothing)
+
+    def update_weights(self, message: UpdateWeightsFromDisk) -> None:
+        """Raises: EngineError if a server did not load the weights; it may then hold a mixture."""
+        self._check(self._everywhere("POST", "/update_weights_from_disk", message, _parser(UpdateWeightsResult)))
+
+    def update_weight_version(self, message: UpdateWeightVersion) -> None:
+        self._check(self._everywhere("POST", "/update_weight_version", message, _parser(UpdateWeightsResult)))
+
+    def load_adapter(self, message: LoadLoraAdapter) -> None:
+        """Raises: EngineError if a server did not load the adapter, or does not list it afterwards."""
+        results = self._everywhere("POST", "/load_lora_adapter", message, _parser(LoraResult))
+        for server, result in zip(self._servers, results, strict=True):
+            if not result.success or message.lora_name not in (result.loaded_adapters or {}):
+                raise EngineError(
+                    f"{server.url} did not load the adapter {message.lora_path}: {result.error_message or result}"
+                )
+
+    def unload_adapter(self, message: UnloadLoraAdapter) -> None:
+        for server, result in zip(
+            self._servers,
+            self._everywhere("POST", "/unload_lora_adapter", message, _parser(LoraResult)),
+            strict=True,
+        ):
+            if not result.success:
+                raise EngineError(f"{server.url} did not unload {message.lora_name}: {result.error_message}")
+
+    def _check(self, results: Sequence[UpdateWeightsResult]) -> None:
+        for server, result in zip(self._servers, results, strict=True):
+            if not result.success:
+                raise EngineError(f"{server.url} did not take the weights: {result.message}")
+
+    def _client(self) -> httpx2.AsyncClient:
+        key = self.settings.api_key
+        return httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=None,  # deadlines are kept around whole requests
+            limits=httpx2.Limits(max_connections=None),
+            transport=self._transport,
+            trust_env=False,
+        )
+
+    async def _generate_one(
+        self, client: httpx2.AsyncClient, slots: asyncio.Semaphore, request: GenerateRequest
+    ) -> GenerateResponse:
+        self.counts.requests += 1
+        async with slots:
+            for attempt in itertools.count():
+                # Servers that failed come last: one that refuses at once would else seem the least loaded.
+                server = min(self._servers, key=lambda one: (one.failures, one.in_flight, one.chosen))
+                tried = request.model_copy(update={"rid": f"{request.rid}-{uuid.uuid4().hex}"})
+                server.in_flight += 1
+                server.chosen += 1
+                try:
+                    answer = await self._try(client, server, tried)
+                except _Passing as error:
+                    server.failures += 1
+                    if attempt >= self.settings.max_retries:
+                        raise EngineError(
+                            f"a request to SGLang failed {attempt + 1} times, last at {server.url}: {error}"
+                        ) from error
+                    logger.warning("%s: %s; trying again", server.url, error)
+                    self.counts.retries += 1
+                else:
+                    server.failures = 0
+                    return answer
+                finally:
+                    server.in_flight -= 1
+                await asyncio.sleep(self.settings.retry_wait_s * 2**attempt)
+        raise AssertionError("unreachable")
+
+    async def _try(self, client: httpx2.AsyncClient, server: _Server, request: GenerateRequest) -> GenerateResponse:
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                response = await client.post(f"{server.url}/generate", json=request.to_wire())
+        except TimeoutError as error:
+            self.counts.timeouts += 1
+            await self._abandon(client, server, request.rid)
+            raise _Passing(f"no answer in {self.settings.timeout_s:g} s") from error
+        except httpx2.TransportError as error:
+            raise _Passing(f"{type(error).__name__}: {error}") from error
+        if response.status_code in _PASSING_STATUS:
+            raise _Passing(f"status {response.status_code}: {response.text[:300]}")
+        if response.status_code != 200:
+            raise EngineError(f"{server.url} refused a request, status {response.status_code}: {response.text[:500]}")
+        try:
+            answer = GenerateResponse.model_validate_json(response.content)
+        except ValidationError as error:
+            raise EngineError(f"{server.url} answered what is no answer of SGLang: {error}") from error
+        if answer.meta_info.id != request.rid:
+            raise EngineError(
+                f"{server.url} answered request {request.rid} with that to {answer.meta_info.id}: answers are crossed"
+            )
+        if answer.meta_info.finish_reason.type == "abort":
+            self.counts.aborted += 1
+            raise _Passing(f"the request was aborted: {answer.meta_info.finish_reason.message}")
+        return answer
+
+    async def _abandon(self, client: httpx2.AsyncClient, server: _Server, rid: str) -> None:
+        """Tells the server that nobody waits for the answer any more; it may be past hearing it."""
+        try:
+            async with asyncio.timeout(5):
+                await client.post(f"{server.url}/abort_request", json=AbortRequest(rid=rid).to_wire())
+        except (TimeoutError, httpx2.TransportError) as error:
+            logger.warning("%s: could not abort a late request: %s", server.url, error)
+
+    def _everywhere(
+        self, method: str, path: str, message: SglangMessage | None, parse: Callable[[httpx2.Response], _Answer]
+    ) -> list[_Answer]:
+        """One call to every server, all at once, not tried again. Raises: EngineError naming the server that failed."""
+
+        async def one(client: httpx2.AsyncClient, server: _Server) -> _Answer:
+            body = None if message is None else message.to_wire()
+            try:
+                async with asyncio.timeout(self.settings.sync_timeout_s):
+                    response = await client.request(method, f"{server.url}{path}", json=body)
+            except TimeoutError as error:
+                raise EngineError(f"{server.url}{path} gave no answer in {self.settings.sync_timeout_s:g} s") from error
+            except httpx2.TransportError as error:
+                raise EngineError(
+                    f"cannot reach {server.url}{path}: {type(error).__name__}: {error}; is the server up?"
+                ) from error
+            if response.status_code != 200:
+                raise EngineError(f"{server.url}{path} failed, status {response.status_code}: {response.text[:500]}")
+            try:
+                return parse(response)
+            except ValidationError as error:
+                raise EngineError(f"{server.url}{path} answered what is no answer of SGLang: {error}") from error
+
+        async def everywhere() -> list[_Answer]:
+            async with self._client() as client:
+                return await _gather([one(client, server) for server in self._servers])
+
+        return asyncio.run(everywhere())
+
+
+async def _gather(jobs: Sequence[Any]) -> list[Any]:
+    """Results in order; the first failure ends the others and is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(job) for job in jobs]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _parser(kind: type[_Message]) -> Callable[[httpx2.Response], _Message]:
+    return lambda response: kind.model_validate_json(response.content)
+
+
+def _nothing(response: httpx2.Response) -> None:
+    """For answers that say no more than their status."""

@@ -1,0 +1,98 @@
+"""New weights to SGLang servers through a folder that both sides see. Knows no policy: it is told how to save one."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from elocution.errors import EngineError
+from elocution.files import reporting_disk_errors
+from elocution.rollout.sglang_client import SglangServers
+from elocution.rollout.sglang_protocol import (
+    LoadLoraAdapter,
+    UnloadLoraAdapter,
+    UpdateWeightsFromDisk,
+    UpdateWeightVersion,
+)
+
+__all__ = ["SglangSync"]
+
+
+class SglangSync:
+    """Publishes versions; a version that any server did not take is never believed to be live."""
+
+    def __init__(
+        self,
+        servers: SglangServers,
+        folder: Path,
+        save: Callable[[str], None],
+        *,
+        kind: Literal["weights", "adapter"] = "weights",
+    ) -> None:
+        """`save` writes the current weights, or the adapter alone, into a folder that it is given."""
+        self._servers, self._folder, self._save = servers, folder.absolute(), save
+        self.kind = kind
+        self._last: Path | None = None
+        self._adapter: str | None = None
+        self._live: int | None = None
+
+    @property
+    def adapter(self) -> str | None:
+        """The name of the adapter that requests must ask for, if there is one."""
+        return self._adapter
+
+    def publish(self, version: int) -> None:
+        """After this returns every server has the weights of `version`, an empty cache, and says so.
+
+        Nothing is done if that is so already: engines may share servers, and a version names one state of the weights.
+        Servers are paused in between: a request that slips in between an update and the emptying of the cache ends the
+        server's process. If a server fails they stay paused, for after a failed load it may hold a mixture of weights.
+
+        Raises: EngineError if a server did not take the weights; StorageError if they cannot be written.
+        """
+        if self._live == version:
+            return
+        self._live = None
+        path = self._write(version)
+        self._servers.pause()
+        if self.kind == "weights":
+            self._servers.update_weights(UpdateWeightsFromDisk(model_path=str(path), weight_version=str(version)))
+        else:
+            self._publish_adapter(path, version)
+        for info in self._servers.model_info():
+            wrong_path = self.kind == "weights" and info.model_path != str(path)
+            if info.weight_version != str(version) or wrong_path:
+                raise EngineError(
+                    f"a server says it has version {info.weight_version} of {info.model_path} after it was given "
+                    f"version {version} at {path}"
+                )
+        self._servers.resume()
+        if self._last is not None and self._last != path:
+            shutil.rmtree(self._last, ignore_errors=True)
+        self._last, self._live = path, version
+
+    def _publish_adapter(self, path: Path, version: int) -> None:
+        # A new name each time: prompts are cached by adapter, and an old one that still runs is not changed under it.
+        name = f"policy-{version}"
+        self._servers.load_adapter(LoadLoraAdapter(lora_name=name, lora_path=str(path)))
+        if self._adapter is not None and self._adapter != name:
+            self._servers.unload_adapter(UnloadLoraAdapter(lora_name=self._adapter))
+        self._adapter = name
+        self._servers.flush_cache()
+        self._servers.update_weight_version(UpdateWeightVersion(new_version=str(version)))
+
+    def _write(self, version: int) -> Path:
+        """The folder of `version`, whole and on the disk: a server that fails to load reads the same folder again."""
+        path, partial = self._folder / f"version_{version:06d}", self._folder / f"version_{version:06d}.partial"
+        with reporting_disk_errors(path):
+            for old in (path, partial):
+                shutil.rmtree(old, ignore_errors=True)
+            partial.mkdir(parents=True)
+            self._save(str(partial))
+            for file in partial.rglob("*"):
+                if file.is_file():
+                    with file.open("rb+") as stream:
+                        os.fsync(stream.fileno())
+            partial.rename(path)
+        return path
