@@ -62,7 +62,7 @@ def speak(
         max_codes_per_char=max_codes_per_char,
         min_codes=min_codes,
     )
-    groups, _ = speaker.speak([utterance], [[(seed,)]])
+    groups = speaker.speak([utterance], [[(seed,)]])
     rollout = groups[0].rollouts[0]
     if rollout.audio is None or rollout.outcome is not Outcome.SPEECH:
         raise EngineError(f"the model gave no usable speech ({rollout.outcome}); try another --seed")

@@ -32,6 +32,7 @@ from elocution.policies.lora import (
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.train.learner import Learner, LearnerSettings
+from elocution.train.mirror import mirror_of
 from elocution.train.optim import parameter_groups
 from elocution.types import Utterance
 
@@ -40,9 +41,14 @@ __all__ = ["Parts", "build_parts", "learner_settings", "rollout_temperature"]
 
 @dataclass(frozen=True)
 class Parts:
-    """All that a run needs but the scorers, which live in other processes."""
+    """All that a run needs but the scorers, which live in other processes.
+
+    `engine` and `speaker` sample `sampling_policy`: the policy itself, or a copy if completions may be drawn from older
+    weights than are trained.
+    """
 
     policy: Policy
+    sampling_policy: Policy
     codec: Codec
     engine: TorchEngine
     speaker: Speaker
@@ -75,29 +81,31 @@ def build_parts(config: RunConfig, model_path: Path | None = None) -> Parts:
         for path in (config.data.train, config.data.held_out)
     )
     _check_prompts(config, train.utterances, held_out.utterances)
-    build_speaker = partial(
-        Speaker,
-        policy,
-        codec=codec,
-        max_codes_per_char=config.rollout.max_codes_per_char,
-        min_codes=config.rollout.min_codes,
-        keep_truncated=config.algorithm.truncated == "keep",
-    )
-    engine = TorchEngine(policy, temperature=config.rollout.temperature, batch_size=config.rollout.batch_size)
-    evaluation_engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
     optimizer = torch.optim.AdamW(
         parameter_groups(models.trained, config.train),
         betas=config.train.betas,
         weight_decay=config.train.weight_decay,
     )
+    # The optimiser has said which weights are trained.
+    sampling_policy = mirror_of(policy) if config.train.max_lag else policy
+    build_speaker = partial(
+        Speaker,
+        codec=codec,
+        max_codes_per_char=config.rollout.max_codes_per_char,
+        min_codes=config.rollout.min_codes,
+        keep_truncated=config.algorithm.truncated == "keep",
+    )
+    engine = TorchEngine(sampling_policy, temperature=config.rollout.temperature, batch_size=config.rollout.batch_size)
+    evaluation_engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
     settings = learner_settings(config, step=1, num_channels=policy.num_channels)
     return Parts(
         policy=policy,
+        sampling_policy=sampling_policy,
         codec=codec,
         engine=engine,
-        speaker=build_speaker(engine),
+        speaker=build_speaker(sampling_policy, engine),
         evaluation_engine=evaluation_engine,
-        evaluation_speaker=build_speaker(evaluation_engine),
+        evaluation_speaker=build_speaker(policy, evaluation_engine),
         optimizer=optimizer,
         save_model=models.save,
         learner=Learner(policy, models.reference, optimizer, settings),
