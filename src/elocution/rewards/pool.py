@@ -31,6 +31,8 @@ Result = TypeVar("Result")
 
 _ATTEMPTS = 2
 _START_TIMEOUT_S = 120.0
+# Pools that start at the same time would restore each other's environment.
+_STARTING = threading.Lock()
 # The scorers are single-threaded; libraries that would start a thread per core must not.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -50,7 +52,6 @@ class ScoringPool(Generic[Task, Result]):
         self._factory, self._timeout_s = factory, timeout_s
         self._workers = workers or os.cpu_count() or 1
         self._pool: ProcessPool | None = None
-        self._starting = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +88,7 @@ class ScoringPool(Generic[Task, Result]):
         return results
 
     def _schedule(self, task: Task) -> "Future[Any]":
-        with self._starting:
+        with _STARTING:
             pool = self._running()
         try:
             return pool.schedule(_run, args=(task,), timeout=self._timeout_s)
