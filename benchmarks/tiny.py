@@ -50,7 +50,7 @@ def main() -> None:
         engine = TorchEngine(policy, temperature=temperature, batch_size=128)
         engine.publish(0)
         speaker = Speaker(policy, engine, codec, max_codes_per_char=4.0, min_codes=40)
-        groups, _ = speaker.speak(utterances, [[(7, index)] for index in range(CLIPS)])
+        groups = speaker.speak(utterances, [[(7, index)] for index in range(CLIPS)])
         silence = Audio(torch.zeros(SAMPLE_RATE).numpy(), SAMPLE_RATE)
         spoken[f"policy at temperature {temperature}"] = [group.rollouts[0].audio or silence for group in groups]
     with ScoringPool(transcriber_factory("pocketsphinx-open")) as judge:

@@ -65,7 +65,7 @@ def speak(
     )
     if reason := speaker.check(utterance):
         raise DataError(f"cannot speak {text!r:.200}: {reason}")
-    groups, _ = speaker.speak([utterance], [[(seed,)]])
+    groups = speaker.speak([utterance], [[(seed,)]])
     rollout = groups[0].rollouts[0]
     if rollout.audio is None or rollout.outcome is not Outcome.SPEECH:
         raise EngineError(f"the model gave no usable speech ({rollout.outcome}); try another --seed")

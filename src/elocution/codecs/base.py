@@ -13,7 +13,7 @@ __all__ = ["Codec", "check_codes"]
 
 
 class Codec(Protocol):
-    """Turns audio into codes [F, Q] and back; deterministic, whatever the batch."""
+    """Turns audio into codes [F, Q] and back; deterministic, whatever the batch. Two threads may decode at once."""
 
     @property
     def sample_rate(self) -> int:

@@ -14,6 +14,7 @@ def describe_batch(config: RunConfig) -> str:
     updates = train.minibatches * config.algorithm.epochs
     per_update = math.ceil(train.prompts_per_step / train.minibatches)
     evaluations = 2 + ((train.steps - 1) // config.eval.every if config.eval.every else 0)
+    lag = f"        weights handed over every {train.sync_every} steps, completions drawn up to {train.max_lag} steps before their turn"
     return "\n".join(
         [
             f"a step: {train.prompts_per_step} prompts x {rollout.group_size} completions = {completions} completions",
@@ -22,6 +23,7 @@ def describe_batch(config: RunConfig) -> str:
             f"each over at most {per_update} groups = {per_update * rollout.group_size} completions",
             f"the run: {train.steps} steps = {train.steps * completions} completions, "
             f"{train.steps * updates} optimiser steps",
+            *([lag] if train.max_lag else []),
             f"        {evaluations} evaluations x {config.eval.sentences} sentences "
             f"= {evaluations * config.eval.sentences} held-out completions",
         ]

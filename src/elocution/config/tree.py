@@ -317,6 +317,12 @@ class TrainConfig(StrictConfig):
     """Updates with a loss or gradient that is not finite are skipped, and their batches kept; one more stops the run."""
     warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises from 0."""
+    max_lag: int = Field(default=0, ge=0, le=1000)
+    """How many steps old the weights may be that drew a step's completions; 0 draws from those that are trained. More lets
+    later steps be drawn, decoded and scored while the learner updates, and needs a correction; see docs/pipeline.md."""
+    sync_every: int = Field(default=1, ge=1, le=1000)
+    """Steps between the syncs of the sampling weights; above 1 it uses up sync_every - 1 of `max_lag`, and the rest is
+    overlap."""
     save_every: int = Field(default=10, ge=1)
     """Steps between checkpoints; the last step always has one."""
     keep_checkpoints: int = Field(default=2, ge=1)
@@ -365,6 +371,17 @@ class RunConfig(StrictConfig):
             raise ValueError(
                 f"train.minibatches = {self.train.minibatches} cannot exceed "
                 f"train.prompts_per_step = {self.train.prompts_per_step}: a minibatch needs a whole group"
+            )
+        if self.train.sync_every - 1 > self.train.max_lag:
+            raise ValueError(
+                f"train.sync_every = {self.train.sync_every} draws from weights that are up to "
+                f"{self.train.sync_every - 1} steps old, but train.max_lag = {self.train.max_lag}; raise max_lag to "
+                f"{self.train.sync_every - 1}, or to {self.train.sync_every} to overlap one batch with the learner as well"
+            )
+        if self.train.max_lag and self.algorithm.correction == "none":
+            raise ValueError(
+                f"train.max_lag = {self.train.max_lag} trains on completions of older weights, which without importance "
+                'weights count as if the policy had drawn them; set algorithm.correction = "token_truncate", or another'
             )
         if not all(0 <= beta < 1 for beta in self.train.betas):
             raise ValueError(f"train.betas = {list(self.train.betas)} must each lie in [0, 1)")

@@ -65,7 +65,7 @@ class HeldOutEvaluator:
         """
         started = time.perf_counter()
         seeds = [[(_EVALUATION_STREAM, self._seed, index)] for index in range(len(self._utterances))]
-        groups, _ = self._speaker.speak(self._utterances, seeds)
+        groups = self._speaker.speak(self._utterances, seeds)
         rollouts = [group.rollouts[0] for group in groups]
         heard = self._transcribe_speech(rollouts, on_progress)
         errors = {

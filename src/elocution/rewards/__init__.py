@@ -3,7 +3,7 @@
 from elocution.config.tree import RewardConfig
 from elocution.registry import import_part
 from elocution.rewards.base import Reward, score_all
-from elocution.rewards.watched import WatchedReward
+from elocution.rewards.watched import WatchedReward, WatchedStreamingReward
 
 __all__ = ["REWARDS", "Reward", "load_reward", "score_all"]
 
@@ -21,4 +21,5 @@ def load_reward(config: RewardConfig) -> Reward:
     Raises: ConfigError if there is no such class, or it cannot be built; RewardUnavailable if that takes too long.
     """
     part = import_part("reward", config.type, REWARDS, methods=["__call__", "__enter__", "__exit__"])
-    return WatchedReward(config.type, lambda: part(config), limit_s=config.call_timeout_s)
+    watched = WatchedStreamingReward if hasattr(part, "start") else WatchedReward
+    return watched(config.type, lambda: part(config), limit_s=config.call_timeout_s)

@@ -10,7 +10,7 @@ from elocution.config.tree import ComponentConfig, RewardConfig
 from elocution.errors import ConfigError
 from elocution.measures import check_recognisers
 from elocution.measures.facts import FACTS, Findings, SpokenText, build_listener
-from elocution.rewards.base import FLOOR
+from elocution.rewards.base import FLOOR, Derived, Known, Pending
 from elocution.rewards.combine import (
     error_power,
     error_tanh,
@@ -78,16 +78,18 @@ class CompositeReward:
         self._pool.__exit__(kind, error, trace)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        clips = {
-            index: SpokenText(r.audio, r.utterance.text, r.utterance.language, r.codes)
-            for index, r in enumerate(rollouts)
-            if r.outcome is Outcome.SPEECH and r.audio is not None
-        }
+        clips = {index: clip for index, rollout in enumerate(rollouts) if (clip := _clip(rollout)) is not None}
         found = self._listen(clips)
         return [
             self._score(found[index]) if index in found else self._without_speech(rollout.outcome)
             for index, rollout in enumerate(rollouts)
         ]
+
+    def start(self, rollout: Rollout) -> Pending[Score]:
+        clip = _clip(rollout)
+        if clip is None:
+            return Known(self._without_speech(rollout.outcome))
+        return Derived(self._pool.submit(clip), self._score)
 
     def _listen(self, clips: Mapping[int, SpokenText]) -> dict[int, Findings | Exception]:
         """What was found in each clip. Clips that share one audio object and text are listened to once.
@@ -127,3 +129,10 @@ class CompositeReward:
 
     def _floor(self, facts: Mapping[str, float]) -> Score:
         return Score(FLOOR, facts, "", parts=dict.fromkeys(self._weights, FLOOR))
+
+
+def _clip(rollout: Rollout) -> SpokenText | None:
+    """What is to be listened to, if there is speech."""
+    if rollout.outcome is not Outcome.SPEECH or rollout.audio is None:
+        return None
+    return SpokenText(rollout.audio, rollout.utterance.text, rollout.utterance.language, rollout.codes)

@@ -10,16 +10,18 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
+from pebble import ProcessExpired, ProcessPool
 
 from elocution.errors import RewardUnavailable
 from elocution.measures import check_recognisers, load_transcriber
+from elocution.rewards.base import Pending
 from elocution.types import Audio
 
 __all__ = ["ScoringPool", "transcriber_factory"]
@@ -29,6 +31,8 @@ Result = TypeVar("Result")
 
 _ATTEMPTS = 2
 _START_TIMEOUT_S = 120.0
+# Pools that start at the same time would restore each other's environment.
+_STARTING = threading.Lock()
 # The scorers are single-threaded; libraries that would start a thread per core must not.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -39,7 +43,7 @@ class ScoringPool(Generic[Task, Result]):
     """`workers` processes that each call `factory()` once and its result for every task.
 
     `factory` and the tasks must be picklable; `workers` = 0 means one for each core. Processes start at the first
-    task and end with the context.
+    task and end with the context. Tasks may come from several threads.
     """
 
     def __init__(
@@ -59,6 +63,13 @@ class ScoringPool(Generic[Task, Result]):
             _end(self._pool)
             self._pool = None
 
+    def submit(self, task: Task) -> Pending[Result | Exception]:
+        """Begins with `task` as soon as a worker is free. One that fails is tried once more while its result is waited for.
+
+        Raises: RewardUnavailable if the workers cannot start.
+        """
+        return _Attempts(partial(self._schedule, task), self._timeout_s)
+
     def map(
         self, tasks: Sequence[Task], on_progress: Callable[[int, int], None] | None = None
     ) -> list[Result | Exception]:
@@ -68,25 +79,23 @@ class ScoringPool(Generic[Task, Result]):
 
         Raises: RewardUnavailable if the workers cannot start.
         """
-        results: dict[int, Result | Exception] = {}
-        pending = list(range(len(tasks)))
-        for _ in range(_ATTEMPTS):
-            for index, result in self._attempt(tasks, pending):
-                results[index] = result
-                if on_progress is not None:
-                    on_progress(len(results), len(tasks))
-            pending = [index for index in pending if isinstance(results[index], Exception)]
-        return [results[index] for index in range(len(tasks))]
+        results: list[Result | Exception] = []
+        for pending in [self.submit(task) for task in tasks]:
+            pending.wait(None)
+            results.append(pending.result())
+            if on_progress is not None:
+                on_progress(len(results), len(tasks))
+        return results
 
-    def _attempt(self, tasks: Sequence[Task], pending: Sequence[int]) -> Iterator[tuple[int, Result | Exception]]:
-        futures: dict[int, ProcessFuture[Any]] = {}
-        for index in pending:
-            try:
-                futures[index] = self._running().schedule(_run, args=(tasks[index],), timeout=self._timeout_s)
-            except RuntimeError as error:  # the pool broke between the look at it and the call
-                yield index, RewardUnavailable(f"the scoring processes died: {error}")
-        for index, future in futures.items():
-            yield index, _outcome(future, self._timeout_s)
+    def _schedule(self, task: Task) -> "Future[Any]":
+        with _STARTING:
+            pool = self._running()
+        try:
+            return pool.schedule(_run, args=(task,), timeout=self._timeout_s)
+        except RuntimeError as error:  # the pool broke between the look at it and the call
+            failed: Future[Any] = Future()
+            failed.set_exception(RewardUnavailable(f"the scoring processes died: {error}"))
+            return failed
 
     def _running(self) -> ProcessPool:
         """The pool, started and known to answer; one that lost a worker while it had no task is made anew."""
@@ -112,6 +121,30 @@ class ScoringPool(Generic[Task, Result]):
             raise
         self._pool = pool
         return pool
+
+
+class _Attempts(Generic[Result]):
+    """A task at work. It is scheduled again, once, when it is seen to have failed."""
+
+    def __init__(self, schedule: Callable[[], "Future[Any]"], timeout_s: float) -> None:
+        self._schedule, self._timeout_s = schedule, timeout_s
+        self._left = _ATTEMPTS - 1
+        self._future = schedule()
+        self._result: Result | Exception
+
+    def wait(self, wait_s: float | None) -> bool:
+        while True:
+            wait([self._future], wait_s)
+            if not self._future.done():
+                return False
+            self._result = _outcome(self._future, self._timeout_s)
+            if not isinstance(self._result, Exception) or not self._left:
+                return True
+            self._left -= 1
+            self._future = self._schedule()
+
+    def result(self) -> Result | Exception:
+        return self._result
 
 
 def _end(pool: ProcessPool) -> None:
@@ -169,7 +202,7 @@ def _ping() -> None:
         _score(None)
 
 
-def _outcome(future: ProcessFuture[Any], timeout_s: float) -> Any:
+def _outcome(future: "Future[Any]", timeout_s: float) -> Any:
     try:
         return future.result()
     except FutureTimeoutError:

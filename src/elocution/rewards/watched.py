@@ -5,15 +5,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from threading import Thread
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from elocution.errors import ConfigError, ElocutionError, RewardError, RewardUnavailable
 from elocution.registry import build_part, describe_failure
-from elocution.rewards.base import Reward, score_all
+from elocution.rewards.base import Pending, Reward, StreamingReward, score_all, start_scoring
 from elocution.types import Rollout, Score
 
-__all__ = ["WatchedReward"]
+__all__ = ["WatchedReward", "WatchedStreamingReward"]
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,41 @@ class WatchedReward:
                 f"the reward {self._name!r} has been {activity} for {self._limit_s:g} s without an answer; "
                 "raise reward.call_timeout_s if it is not stuck but slow"
             ) from error
+
+
+class WatchedStreamingReward(WatchedReward):
+    """A `WatchedReward` whose reward can begin with one completion; it begins in the reward's own thread."""
+
+    def start(self, rollout: Rollout) -> Pending[Score]:
+        """Raises: RewardError if the reward fails; RewardUnavailable if it takes longer than it may to begin."""
+        reward = self._reward
+        if not isinstance(reward, StreamingReward):
+            raise RewardError(f"the reward {self._name!r} began as one that can score a single completion, and cannot")
+        pending = self._call("starting to score a completion", lambda: start_scoring(reward, rollout))
+        return _Limited(pending, self._name, self._limit_s)
+
+
+class _Limited:
+    """A pending score that may take `limit_s` seconds."""
+
+    def __init__(self, pending: Pending[Score], name: str, limit_s: float) -> None:
+        self._pending, self._name, self._limit_s = pending, name, limit_s
+        self._deadline = monotonic() + limit_s
+
+    def wait(self, wait_s: float | None) -> bool:
+        """Raises: RewardUnavailable if the score is not there in time."""
+        left = self._deadline - monotonic()
+        if self._pending.wait(max(0.0, left if wait_s is None else min(wait_s, left))):
+            return True
+        if wait_s is None or monotonic() >= self._deadline:
+            raise RewardUnavailable(
+                f"the reward {self._name!r} has been scoring a completion for {self._limit_s:g} s without an answer; "
+                "raise reward.call_timeout_s if it is not stuck but slow"
+            )
+        return False
+
+    def result(self) -> Score:
+        return self._pending.result()
 
 
 class _NoAnswer(Exception):

@@ -10,7 +10,7 @@ from typing import Self
 from elocution.config.tree import RewardConfig
 from elocution.measures import PhonemeScorer, Transcriber, check_recognisers, load_phoneme_scorer, load_transcriber
 from elocution.measures.wer import word_error_rate
-from elocution.rewards.base import FLOOR
+from elocution.rewards.base import FLOOR, Derived, Known, Pending
 from elocution.rewards.pool import ScoringPool
 from elocution.text.normalize import normalize
 from elocution.types import Audio, Outcome, Rollout, Score
@@ -77,16 +77,18 @@ class WerNllReward:
         self._pool.__exit__(kind, error, trace)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        clips = {
-            index: (rollout.audio, normalize(rollout.utterance.text, rollout.utterance.language))
-            for index, rollout in enumerate(rollouts)
-            if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
-        }
+        clips = {index: clip for index, rollout in enumerate(rollouts) if (clip := _clip(rollout)) is not None}
         heard = self._listen(clips)
         return [
             self._score(heard[index]) if index in heard else _floor(rollout.outcome)
             for index, rollout in enumerate(rollouts)
         ]
+
+    def start(self, rollout: Rollout) -> Pending[Score]:
+        clip = _clip(rollout)
+        if clip is None:
+            return Known(_floor(rollout.outcome))
+        return Derived(self._pool.submit(clip), self._score)
 
     def _listen(self, clips: dict[int, tuple[Audio, str]]) -> dict[int, Heard | Exception]:
         """What was heard in each clip. Clips that share one audio object and text are listened to once.
@@ -114,6 +116,13 @@ class WerNllReward:
         )
         parts = dict(zip(("wer", "nll"), utilities(heard.wer, heard.nll, **scales), strict=True))
         return Score(value, raw, heard.transcript, parts=parts)
+
+
+def _clip(rollout: Rollout) -> tuple[Audio, str] | None:
+    """What is to be listened to, and the normalised text; None if the rollout holds no speech."""
+    if rollout.outcome is not Outcome.SPEECH or rollout.audio is None:
+        return None
+    return rollout.audio, normalize(rollout.utterance.text, rollout.utterance.language)
 
 
 def _floor(outcome: Outcome) -> Score:

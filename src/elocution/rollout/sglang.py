@@ -5,7 +5,7 @@ publish draws probes and compares their log-probs with the policy's own.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from elocution.errors import ConfigError, EngineError, RatioMismatch
 from elocution.policies.base import Policy
 from elocution.rollout.agreement import LogprobGap, answer_gains, crossed_answers, logprob_gap, score_completions
-from elocution.rollout.base import RolloutRequest
+from elocution.rollout.base import RolloutRequest, as_stream
 from elocution.rollout.sglang_answers import check_version, read_finish, read_ids
 from elocution.rollout.sglang_client import SglangServers
 from elocution.rollout.sglang_legal import legal_ranges, processor_string
@@ -92,6 +92,9 @@ class SglangEngine:
             self._version = None
             raise
         self._has_proof = True
+
+    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
+        return as_stream(self.generate(requests))
 
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
         drawn: dict[tuple[int, int], Completion] = {}

@@ -8,7 +8,7 @@ against the fork: it follows its source (OpenMOSS/sglang 858ffe9).
 import base64
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from elocution.errors import ConfigError, DataError, EngineError
 from elocution.policies.base import Policy
 from elocution.rollout.agreement import score_completions
-from elocution.rollout.base import RolloutRequest
+from elocution.rollout.base import RolloutRequest, as_stream
 from elocution.rollout.sglang import check_answers_uncrossed, check_servers
 from elocution.rollout.sglang_answers import check_version, decode_answer_audio, read_finish, read_rows
 from elocution.rollout.sglang_client import SglangServers
@@ -141,8 +141,11 @@ class SglangRowEngine:
                 raise
             self._has_proof = True
 
+    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
+        return as_stream(self.generate(requests))
+
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
-        """As `RolloutEngine.generate`, but seeds have no effect: the fork's draws cannot be repeated.
+        """The completions of each request, in the order of its seeds; seeds have no effect: the fork's draws cannot be repeated.
 
         Raises: DataError if a text cannot be asked for.
         """

@@ -1,6 +1,5 @@
 """Utterances -> rollouts: requests to an engine, each distinct code sequence decoded once, outcomes typed."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,11 +8,11 @@ from numpy.typing import NDArray
 
 from elocution.codecs.base import Codec
 from elocution.policies.base import Policy
-from elocution.rollout.base import RolloutEngine, RolloutRequest
+from elocution.rollout.base import RolloutEngine, RolloutRequest, in_order
 from elocution.rollout.outcomes import classify_outcome
-from elocution.types import Audio, FinishReason, Rollout, Utterance
+from elocution.types import Audio, Completion, FinishReason, Rollout, Utterance
 
-__all__ = ["SpeakTimes", "Speaker", "SpokenGroup", "token_budget"]
+__all__ = ["Speaker", "SpokenGroup", "token_budget"]
 
 
 def token_budget(text: str, *, max_codes_per_char: float, min_codes: int) -> int:
@@ -28,14 +27,6 @@ class SpokenGroup:
     utterance: Utterance
     prompt_ids: NDArray[np.int64]
     rollouts: tuple[Rollout, ...]
-
-
-@dataclass(frozen=True)
-class SpeakTimes:
-    """Units: seconds."""
-
-    rollout_s: float
-    decode_s: float
 
 
 class Speaker:
@@ -68,12 +59,22 @@ class Speaker:
             )
         return None
 
-    def speak(
+    def speak(self, utterances: Sequence[Utterance], seeds: Sequence[Sequence[tuple[int, ...]]]) -> list[SpokenGroup]:
+        """One rollout for each seed of each utterance, in order."""
+        requests = self.requests(utterances, seeds)
+        completions = in_order(requests, self._engine.stream(requests))
+        rows = [(u, completion) for u, group in zip(utterances, completions, strict=True) for completion in group]
+        rollouts = iter(self.voice(rows, {}))
+        return [
+            SpokenGroup(utterance, request.prompt_ids, tuple(next(rollouts) for _ in group))
+            for utterance, request, group in zip(utterances, requests, completions, strict=True)
+        ]
+
+    def requests(
         self, utterances: Sequence[Utterance], seeds: Sequence[Sequence[tuple[int, ...]]]
-    ) -> tuple[list[SpokenGroup], SpeakTimes]:
-        """One rollout for each seed of each utterance, in order, and what the two stages took."""
-        started = time.perf_counter()
-        requests = [
+    ) -> list[RolloutRequest]:
+        """What to ask the engine for: one completion for each seed of each utterance."""
+        return [
             RolloutRequest(
                 self._policy.prompt_ids(utterance),
                 tuple(own),
@@ -81,24 +82,19 @@ class Speaker:
             )
             for utterance, own in zip(utterances, seeds, strict=True)
         ]
-        completions = self._engine.generate(requests)
-        drawn = time.perf_counter()
-        codes = [[self._policy.codes(completion.ids) for completion in group] for group in completions]
-        audio = self._decode([clip for group in codes for clip in group if len(clip)])
-        groups = []
-        for utterance, request, group, clips in zip(utterances, requests, completions, codes, strict=True):
-            rollouts = []
-            for completion, clip in zip(group, clips, strict=True):
-                sound = audio[clip.tobytes()] if len(clip) else None
-                reason = FinishReason.STOP if self._keep_truncated else completion.finish_reason
-                outcome = classify_outcome(clip, sound, reason)
-                rollouts.append(Rollout(utterance, completion, clip, sound, outcome))
-            groups.append(SpokenGroup(utterance, request.prompt_ids, tuple(rollouts)))
-        return groups, SpeakTimes(drawn - started, time.perf_counter() - drawn)
 
     def _budget(self, utterance: Utterance) -> int:
         return token_budget(utterance.text, max_codes_per_char=self._max_codes_per_char, min_codes=self._min_codes)
 
-    def _decode(self, clips: Sequence[NDArray[np.int64]]) -> dict[bytes, Audio]:
-        distinct = {clip.tobytes(): clip for clip in clips}
-        return dict(zip(distinct, self._codec.decode(list(distinct.values())), strict=True))
+    def voice(self, rows: Sequence[tuple[Utterance, Completion]], known: dict[bytes, Audio]) -> list[Rollout]:
+        """Makes completions audible. `known` holds the clips of codes that were decoded before, and gets the new ones."""
+        codes = [self._policy.codes(completion.ids) for _, completion in rows]
+        new = {clip.tobytes(): clip for clip in codes if len(clip) and clip.tobytes() not in known}
+        if new:
+            known.update(zip(new, self._codec.decode(list(new.values())), strict=True))
+        rollouts = []
+        for (utterance, completion), clip in zip(rows, codes, strict=True):
+            sound = known[clip.tobytes()] if len(clip) else None
+            reason = FinishReason.STOP if self._keep_truncated else completion.finish_reason
+            rollouts.append(Rollout(utterance, completion, clip, sound, classify_outcome(clip, sound, reason)))
+        return rollouts

@@ -4,7 +4,7 @@ A draw is one uniform number per position, taken from a generator of the complet
 the inverse of the cumulative distribution; so a completion is the same in any batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elocution.errors import EngineError
 from elocution.policies.base import IncrementalModel, Policy
-from elocution.rollout.base import RolloutRequest
+from elocution.rollout.base import RolloutRequest, in_order
 from elocution.types import Completion, FinishReason
 
 __all__ = ["TorchEngine"]
@@ -39,21 +39,20 @@ class TorchEngine:
         return tuple(parameter._version for parameter in self._policy.model.parameters())
 
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
+        """The completions of each request, in the order of its seeds."""
+        return in_order(requests, self.stream(requests))
+
+    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
         rows = [(index, sibling) for index, request in enumerate(requests) for sibling in range(len(request.seeds))]
         # Rows of like budget run together; the longest first, so that memory peaks at once.
         rows.sort(key=lambda row: -requests[row[0]].max_new)
-        completions: dict[tuple[int, int], Completion] = {}
         for start in range(0, len(rows), self._batch_size):
-            chunk = rows[start : start + self._batch_size]
-            for row, completion in zip(chunk, self._generate_rows(requests, chunk), strict=True):
-                completions[row] = completion
-        return [
-            [completions[index, sibling] for sibling in range(len(request.seeds))]
-            for index, request in enumerate(requests)
-        ]
+            yield from self._draw_rows(requests, rows[start : start + self._batch_size])
 
     @torch.inference_mode()
-    def _generate_rows(self, requests: Sequence[RolloutRequest], rows: Sequence[tuple[int, int]]) -> list[Completion]:
+    def _draw_rows(
+        self, requests: Sequence[RolloutRequest], rows: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, int, Completion]]:
         if self._model is None:
             raise EngineError("no weights have been published to the engine")
         if self._weights_state() != self._published:
@@ -67,8 +66,6 @@ class TorchEngine:
         stops = torch.tensor(sorted(self._policy.stop_ids))
         ids = torch.zeros(longest, len(rows), channels, dtype=torch.long)
         logprobs = torch.zeros(longest, len(rows), channels)
-        lengths = budgets.clone()
-        stopped = torch.zeros(len(rows), dtype=torch.bool)
         active = torch.arange(len(rows))  # row of the batch behind each row of the model
         logits = self._model.prefill([requests[index].prompt_ids for index in prompt_of], row_prompt, longest)
         for position in range(longest):
@@ -79,23 +76,20 @@ class TorchEngine:
             stop = torch.isin(drawn[:, 0], stops)
             over = stop | (budgets[active] <= position + 1)
             if over.any():
-                stopped[active[stop]] = True
-                lengths[active[over]] = position + 1
+                for row, stopped in zip(active[over].tolist(), stop[over].tolist(), strict=True):
+                    completion = Completion(
+                        ids=ids[: position + 1, row].numpy().copy(),
+                        rollout_logprobs=logprobs[: position + 1, row].numpy().copy(),
+                        finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,
+                        policy_version=self._version,
+                    )
+                    yield *rows[row], completion
                 rows_left = _fill_holes(~over)
                 if len(rows_left) == 0:
                     break
                 self._model.keep(rows_left)
                 active, drawn = active[rows_left], drawn[rows_left]
             logits = self._model.step(drawn)
-        return [
-            Completion(
-                ids=ids[: lengths[row], row].numpy().copy(),
-                rollout_logprobs=logprobs[: lengths[row], row].numpy().copy(),
-                finish_reason=FinishReason.STOP if stopped[row] else FinishReason.LENGTH,
-                policy_version=self._version,
-            )
-            for row in range(len(rows))
-        ]
 
 
 def _fill_holes(live: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from elocution.errors import EngineError, RatioMismatch
 from elocution.policies.base import Policy, PolicyBatch
 from elocution.policies.lora import is_adapter
 from elocution.policies.padding import pad_prompts
-from elocution.rollout.base import RolloutRequest
+from elocution.rollout.base import RolloutRequest, as_stream
 from elocution.rollout.completions_api import (
     MAX_SCORED_IDS,
     IllegalIds,
@@ -103,6 +103,9 @@ class VllmEngine:
     def load_adapter(self, directory: Path, version: int) -> None:
         """As `load_weights`, for an adapter on top of the weights that the servers were started with."""
         self._servers.load_adapter(directory, version)
+
+    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
+        return as_stream(self.generate(requests))
 
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
         """The completions of each request, in the order of its seeds; weights cannot change before all are drawn.

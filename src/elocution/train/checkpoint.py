@@ -1,7 +1,8 @@
 """Checkpoints: a folder that appears whole or not at all, and is checked before it is used.
 
 `step_N/` holds `model/` (a checkpoint in the family's released layout, or an adapter and the name of its base),
-`optimizer.pt`, and `state.json` with the step, a format number and the digest of every file.
+`optimizer.pt`, `sampling/` with older weights where completions are still to be drawn from them, and `state.json` with
+the step, a format number and the digest of every file.
 """
 
 import errno
@@ -9,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from safetensors import SafetensorError
 
 from elocution.errors import CheckpointError
 from elocution.files import reporting_disk_errors
+from elocution.train.mirror import Snapshot, write_snapshots
 
 __all__ = ["Checkpoint", "latest_checkpoint", "load_optimizer", "point_best_at", "save_checkpoint", "verify_checkpoint"]
 
 FORMAT = 1
+_SAMPLING = "sampling"
 _NO_SPACE = 1 << 20  # bytes; a write that failed with less than this free failed for want of space
 
 
@@ -37,6 +40,10 @@ class Checkpoint:
     def model_path(self) -> Path:
         return self.path / "model"
 
+    @property
+    def sampling_path(self) -> Path:
+        return self.path / _SAMPLING
+
 
 def save_checkpoint(
     folder: Path,
@@ -46,10 +53,11 @@ def save_checkpoint(
     step: int,
     policy_version: int,
     keep: int,
+    snapshots: Mapping[int, Snapshot] | None = None,
 ) -> Checkpoint:
     """Writes `folder/step_N` under a temporary name, renames it, then deletes all but the `keep` newest.
 
-    `save_model` writes the weights into the folder that it is given.
+    `save_model` writes the weights into the folder that it is given; `snapshots` are older ones that the next steps need.
 
     Raises: StorageError if the disk is full or read-only; nothing is left behind.
     """
@@ -59,7 +67,7 @@ def save_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir()
-            _write(temporary, save_model, optimizer, step=step, policy_version=policy_version)
+            _write(temporary, save_model, optimizer, snapshots or {}, step=step, policy_version=policy_version)
             if target.exists():
                 shutil.rmtree(target)
             os.replace(temporary, target)
@@ -74,11 +82,19 @@ def save_checkpoint(
 
 
 def _write(
-    path: Path, save_model: Callable[[str], None], optimizer: torch.optim.Optimizer, *, step: int, policy_version: int
+    path: Path,
+    save_model: Callable[[str], None],
+    optimizer: torch.optim.Optimizer,
+    snapshots: Mapping[int, Snapshot],
+    *,
+    step: int,
+    policy_version: int,
 ) -> None:
     try:
         save_model(str(path / "model"))
         torch.save(optimizer.state_dict(), path / "optimizer.pt")
+        if snapshots:
+            write_snapshots(path / _SAMPLING, snapshots)
     except (RuntimeError, SafetensorError) as error:  # torch and safetensors report a failed write in their own way
         if "No space left" in str(error) or shutil.disk_usage(path).free < _NO_SPACE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error

@@ -37,18 +37,27 @@ class Engines:
     counts: Callable[[], dict[str, int]]
 
 
-def build_engines(config: RunConfig, policy: Policy, save: Callable[[str], None], run_path: Path) -> Engines:
-    """The engines that `config` asks for; nothing is started yet. `save` writes the policy's weights into a folder.
+def build_engines(
+    config: RunConfig, policy: Policy, sampling_policy: Policy, save: Callable[[str], None], run_path: Path
+) -> Engines:
+    """The engines that `config` asks for; nothing is started yet. Training samples
+    `sampling_policy`, evaluation `policy`. `save` writes the policy's weights into a folder.
 
     Raises: ConfigError; MissingDependency if servers are to be started by a Python that lacks them.
     """
     temperatures = config.rollout.temperature, config.eval.temperature
     if config.rollout.engine == "torch":
         engine, evaluation = (
-            TorchEngine(policy, temperature=each, batch_size=config.rollout.batch_size) for each in temperatures
+            TorchEngine(sampled, temperature=temperature, batch_size=config.rollout.batch_size)
+            for sampled, temperature in zip((sampling_policy, policy), temperatures, strict=True)
         )
         return Engines(engine, evaluation, start=_do_nothing, stop=_do_nothing, counts=dict)
     settings = config.rollout.server
+    if config.train.max_lag:
+        raise ConfigError(
+            f'train.max_lag = {config.train.max_lag} needs rollout.engine = "torch": servers hold one set of weights, which '
+            "evaluations need too"
+        )
     if not isinstance(policy.model, PreTrainedModel):
         raise ConfigError(f'rollout.engine = "vllm" needs a model of transformers, not {type(policy.model).__name__}')
     servers = VllmServers(

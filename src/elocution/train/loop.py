@@ -1,12 +1,12 @@
-"""The training loop, read downwards: speak, listen, compare siblings, update, publish, record, save.
+"""The training loop, read downwards: take scored groups, compare siblings, update, record, release the weights, save.
 
-Everything random is a function of (seed, step, utterance, sibling), so a resumed run repeats what an uninterrupted
-one does. Names no model family.
+The groups come from stages that run at the same time (`train.collect`). Everything random is a function of (seed, step,
+utterance, sibling), so a resumed run repeats what an uninterrupted one does. Names no model family.
 """
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +17,11 @@ from torch import Tensor
 
 from elocution.config.load import different_keys, dump_config, load_config
 from elocution.config.tree import RunConfig
-from elocution.data.sampler import PromptSampler
-from elocution.errors import CheckpointError, NonFiniteError, RewardUnavailable
+from elocution.errors import CheckpointError, NonFiniteError
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
 from elocution.rewards import Reward, load_reward
 from elocution.rewards.pool import ScoringPool, transcriber_factory
-from elocution.rollout.speak import SpeakTimes, SpokenGroup
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
 from elocution.train.checkpoint import (
     Checkpoint,
@@ -32,15 +30,18 @@ from elocution.train.checkpoint import (
     point_best_at,
     save_checkpoint,
 )
+from elocution.train.collect import Collector
 from elocution.train.environment import describe_environment
+from elocution.train.idle import StageTimes, advice
 from elocution.train.interrupt import StopRequest
 from elocution.train.learner import UpdateStats
 from elocution.train.memory import TokenBudget
+from elocution.train.mirror import Snapshot, read_snapshots
 from elocution.train.optim import set_learning_rates, warmup_factor
-from elocution.train.recorder import peak_memory_mib, record_extremes, reward_metrics, update_metrics
+from elocution.train.recorder import lag_metrics, peak_memory_mib, record_extremes, reward_metrics, update_metrics
 from elocution.train.replay import write_batches
 from elocution.train.run_directory import RunDirectory
-from elocution.train.setup import Parts, build_parts, learner_settings, rollout_temperature
+from elocution.train.setup import Parts, build_parts, learner_settings
 from elocution.types import Audio, RolloutGroup
 
 __all__ = ["Progress", "RunSummary", "train"]
@@ -143,7 +144,6 @@ class _Run:
     ) -> None:
         self.config, self.run, self.parts = config, run, parts
         self.reward, self.stop, self.report = reward, stop, report
-        self.sampler = PromptSampler(len(parts.train_prompts.utterances), config.train.prompts_per_step, config.seed)
         self.evaluator = HeldOutEvaluator(
             parts.held_out,
             parts.evaluation_speaker,
@@ -167,107 +167,78 @@ class _Run:
         self.last_saved = checkpoint
         # Rows of a run that began before this was counted lack it.
         self.skipped = sum(row.get("updates/skipped", 0) for row in self.run.read_rows("metrics.jsonl"))
-        before = after = None
+        before = None
         if checkpoint is None:
             before = self.evaluate("before", step)
-            self.save(step)
-        while step < total and not self.stop:
-            metrics = self.train_step(step + 1)
-            if metrics is None:
-                break
-            step += 1
-            self.run.append_json("metrics.jsonl", metrics)
-            logger.info(_step_line(metrics, total))
-            self.report("train", step, total, metrics)
-            if step % config.train.save_every == 0 or step == total:
-                self.save(step)
-            if config.eval.every and step % config.eval.every == 0 and step < total:
-                self.evaluate(f"step_{step}", step)
+            self.save(step, {})
+        snapshots = read_snapshots(checkpoint.sampling_path) if checkpoint else {}
+        with Collector(config, self.parts, self.reward, snapshots) as collector:
+            collector.advance(step, self.version)
+            while step < total and not self.stop:
+                metrics = self.train_step(collector, step + 1)
+                if metrics is None:
+                    break
+                step += 1
+                self.run.append_json("metrics.jsonl", metrics)
+                collector.advance(step, self.version)
+                logger.info(_step_line(metrics, total))
+                self.report("train", step, total, metrics)
+                if step % config.train.save_every == 0 or step == total:
+                    self.save(step, collector.older_snapshots(step))
+                if config.eval.every and step % config.eval.every == 0 and step < total:
+                    self.evaluate(f"step_{step}", step)
         if self.stop:
-            self.save(step)
+            self.save(step, collector.older_snapshots(step))
             return RunSummary(self.run.path, step, before, None, self.stop.signal_name)
+        if hint := advice(self.run.read_rows("metrics.jsonl"), max_lag=config.train.max_lag):
+            logger.info("%s", hint)
         after = self.evaluate("after", step)
         if self.last_saved is not None:
             point_best_at(self.run.path, self.last_saved)
         return RunSummary(self.run.path, step, before, after, None)
 
-    def train_step(self, step: int) -> dict[str, Any] | None:
+    def train_step(self, collector: Collector, step: int) -> dict[str, Any] | None:
         """One step's metrics, or None if the run was asked to stop before the weights changed."""
-        started = time.perf_counter()
-        self.parts.engines.rollout.temperature = rollout_temperature(self.config, step)
-        self.parts.engines.rollout.publish(self.version)
-        times = {"rollout": 0.0, "decode": 0.0, "score": 0.0}
-        groups = self.collect(self.sampler.batch(step - 1), step, times)
-        resampled = 0
-        for attempt in range(self.config.algorithm.max_resamples):
-            if self.stop:
-                break
-            missing = self.config.train.prompts_per_step - sum(self.advantages(groups).has_signal)
-            if not missing:
-                break
-            chosen = self.sampler.extra(step - 1, attempt, missing)
-            if not chosen:
-                break
-            groups += self.collect(chosen, step, times)
-            resampled += len(chosen)
-        if self.stop:
+        times = StageTimes(collector.busy_s)
+        groups = self.collect(collector, step)
+        if groups is None:
             return None
         updating = time.perf_counter()
         batch = self.advantages(groups)
-        skipped_before = self.skipped
+        skipped_before, version_before = self.skipped, self.version
         updates = self.update(groups, batch, step)
         update_s = time.perf_counter() - updating
         record_extremes(self.run, step, groups)
         return {
             "step": step,
             "policy_version": self.version,
+            "prompts": [group.utterance.id for group in groups],
             **reward_metrics(groups, batch.has_signal),
             **update_metrics(updates),
+            **lag_metrics(groups, version_before),
             "learning_rate": self.config.train.learning_rate * warmup_factor(step, self.config.train.warmup_steps),
-            "groups/resampled": resampled,
+            "groups/resampled": len(groups) - self.config.train.prompts_per_step,
             "updates/skipped": self.skipped - skipped_before,
-            **{f"time/{stage}_s": seconds for stage, seconds in times.items()},
             **{f"engine/{name}": count for name, count in self.parts.engines.counts().items()},
             "time/update_s": update_s,
-            "time/step_s": time.perf_counter() - started,
+            **times.metrics(),
             "memory/peak_mib": peak_memory_mib(),
         }
 
-    def collect(self, chosen: Sequence[int], step: int, times: dict[str, float]) -> list[RolloutGroup]:
-        """Scored groups of the prompts `chosen`; what each stage took is added to `times`. Empty if asked to stop."""
-        spoken, speak_times = self.speak(chosen, step)
-        times["rollout"] += speak_times.rollout_s
-        times["decode"] += speak_times.decode_s
-        if self.stop:
-            return []
-        started = time.perf_counter()
-        groups = self.listen(spoken)
-        times["score"] += time.perf_counter() - started
+    def collect(self, collector: Collector, step: int) -> list[RolloutGroup] | None:
+        """The step's scored groups, and more where some have no signal; None if the run was asked to stop."""
+        groups = collector.groups(step, self.stop.__bool__)
+        for attempt in range(self.config.algorithm.max_resamples):
+            if groups is None:
+                break
+            missing = self.config.train.prompts_per_step - sum(self.advantages(groups).has_signal)
+            if not missing:
+                break
+            more = collector.more(step, attempt, missing, self.stop.__bool__)
+            if more == []:
+                break
+            groups = None if more is None else groups + more
         return groups
-
-    def speak(self, chosen: Sequence[int], step: int) -> tuple[list[SpokenGroup], SpeakTimes]:
-        utterances = [self.parts.train_prompts.utterances[index] for index in chosen]
-        siblings = range(self.config.rollout.group_size)
-        seeds = [[(self.config.seed, step, index, sibling) for sibling in siblings] for index in chosen]
-        return self.parts.speaker.speak(utterances, seeds)
-
-    def listen(self, spoken: Sequence[SpokenGroup]) -> list[RolloutGroup]:
-        """Scores every rollout in one call.
-
-        Raises: RewardError if the reward breaks its contract; RewardUnavailable if more than `reward.max_unscored_share` could not be scored.
-        """
-        scores = self.reward([rollout for group in spoken for rollout in group.rollouts])
-        failed = [score.error for score in scores if score.error is not None]
-        if len(failed) > self.config.reward.max_unscored_share * len(scores):
-            raise RewardUnavailable(
-                f"{len(failed)} of {len(scores)} completions could not be scored "
-                f"(reward.max_unscored_share = {self.config.reward.max_unscored_share}); first error: {failed[0]}"
-            )
-        remaining = iter(scores)
-        return [
-            RolloutGroup(g.utterance, g.prompt_ids, g.rollouts, tuple(next(remaining) for _ in g.rollouts))
-            for g in spoken
-        ]
 
     def advantages(self, groups: Sequence[RolloutGroup]) -> AdvantageBatch:
         algorithm = self.config.algorithm
@@ -292,7 +263,8 @@ class _Run:
             for part in parts:
                 cut = partial(micro_batches, part, old_logprobs=old_logprobs)
                 try:
-                    # Until the first update the weights are those that sampled.
+                    # Until the first update the weights are those that ratios start from: those that sampled, or the
+                    # learner's own with a correction.
                     stats = self.budget.run(cut, partial(self.parts.learner.update, on_policy=not updates))
                 except NonFiniteError as error:
                     self.skip(error, cut(self.budget.positions), step)
@@ -345,7 +317,7 @@ class _Run:
         )
         return evaluation
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, snapshots: Mapping[int, Snapshot]) -> None:
         if self.last_saved is not None and self.last_saved.step == step:
             return
         self.last_saved = save_checkpoint(
@@ -355,6 +327,7 @@ class _Run:
             step=step,
             policy_version=self.version,
             keep=self.config.train.keep_checkpoints,
+            snapshots=snapshots,
         )
 
 

@@ -13,7 +13,7 @@ from elocution.train.learner import UpdateStats
 from elocution.train.run_directory import RunDirectory
 from elocution.types import Outcome, RolloutGroup
 
-__all__ = ["peak_memory_mib", "record_extremes", "reward_metrics", "update_metrics"]
+__all__ = ["lag_metrics", "peak_memory_mib", "record_extremes", "reward_metrics", "update_metrics"]
 
 
 def peak_memory_mib() -> float:
@@ -44,6 +44,12 @@ def reward_metrics(groups: Sequence[RolloutGroup], has_signal: Sequence[bool]) -
     for outcome in (Outcome.EMPTY, Outcome.SILENT, Outcome.RUNAWAY):
         metrics[f"outcome/{outcome}_share"] = sum(rollout.outcome is outcome for rollout in rollouts) / count
     return metrics
+
+
+def lag_metrics(groups: Sequence[RolloutGroup], version: int) -> dict[str, float]:
+    """How many optimiser steps older than `version` the weights were that drew the completions."""
+    lags = [version - rollout.completion.policy_version for group in groups for rollout in group.rollouts]
+    return {"lag/mean_versions": fmean(lags), "lag/max_versions": max(lags)}
 
 
 def update_metrics(updates: Sequence[UpdateStats]) -> dict[str, float | None]:

@@ -33,6 +33,7 @@ from elocution.rollout.codec_fit import check_codec
 from elocution.rollout.speak import Speaker
 from elocution.train.engines import Engines, build_engines
 from elocution.train.learner import Learner, LearnerSettings
+from elocution.train.mirror import mirror_of
 from elocution.train.optim import parameter_groups
 from elocution.types import Utterance
 
@@ -41,9 +42,14 @@ __all__ = ["Parts", "build_parts", "learner_settings", "rollout_temperature"]
 
 @dataclass(frozen=True)
 class Parts:
-    """All that a run needs but the scorers, which live in other processes."""
+    """All that a run needs but the scorers, which live in other processes.
+
+    `engines.rollout` and `speaker` sample `sampling_policy`: the policy itself, or a copy if completions may be drawn from older
+    weights than are trained.
+    """
 
     policy: Policy
+    sampling_policy: Policy
     codec: Codec
     engines: Engines
     speaker: Speaker
@@ -70,14 +76,20 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
     check_codec(codec, policy, name=config.codec.path)
     build_speaker = partial(
         Speaker,
-        policy,
         codec=codec,
         max_codes_per_char=config.rollout.max_codes_per_char,
         min_codes=config.rollout.min_codes,
         keep_truncated=config.algorithm.truncated == "keep",
     )
-    engines = build_engines(config, policy, models.save, run_path)
-    speaker = build_speaker(engines.rollout)
+    optimizer = torch.optim.AdamW(
+        parameter_groups(models.trained, config.train),
+        betas=config.train.betas,
+        weight_decay=config.train.weight_decay,
+    )
+    # The optimiser has said which weights are trained.
+    sampling_policy = mirror_of(policy) if config.train.max_lag else policy
+    engines = build_engines(config, policy, sampling_policy, models.save, run_path)
+    speaker = build_speaker(sampling_policy, engines.rollout)
     train, held_out = (
         load_prompts(
             resolve_path(path),
@@ -88,18 +100,14 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
         for path in (config.data.train, config.data.held_out)
     )
     _check_prompts(config, train.utterances, held_out.utterances)
-    optimizer = torch.optim.AdamW(
-        parameter_groups(models.trained, config.train),
-        betas=config.train.betas,
-        weight_decay=config.train.weight_decay,
-    )
     settings = learner_settings(config, step=1, num_channels=policy.num_channels)
     return Parts(
         policy=policy,
+        sampling_policy=sampling_policy,
         codec=codec,
         engines=engines,
         speaker=speaker,
-        evaluation_speaker=build_speaker(engines.evaluation),
+        evaluation_speaker=build_speaker(policy, engines.evaluation),
         optimizer=optimizer,
         save_model=models.save,
         learner=Learner(policy, models.reference, optimizer, settings),

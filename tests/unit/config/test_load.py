@@ -114,6 +114,26 @@ def test_algorithms_that_do_not_fit_together_are_refused(settings: list[str], re
         load_config(None, settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["train.max_lag=1"], r'train\.max_lag = 1 .*set algorithm\.correction = "token_truncate"'),
+        (["train.sync_every=5"], r"up to 4 steps old, but train\.max_lag = 0; raise max_lag to 4, or to 5"),
+        (["train.sync_every=5", "train.max_lag=3"], r"train\.max_lag = 3"),
+    ],
+)
+def test_older_weights_need_room_and_a_correction(settings: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        load_config(None, settings)
+
+
+def test_the_published_overlap_is_a_config_and_is_put_into_words() -> None:
+    published = ["train.sync_every=5", "train.max_lag=5", "algorithm.correction='token_truncate'"]
+    words = describe_batch(load_config(None, published))
+    assert "weights handed over every 5 steps, completions drawn up to 5 steps before their turn" in words
+    assert "handed over" not in describe_batch(load_config(None))
+
+
 def test_weights_of_a_rewards_parts_survive_the_written_config(tmp_path: Path) -> None:
     config = load_config(None, ["algorithm.advantage='gdpo'", "algorithm.part_weights={wer = 2, nll = 0.5}"])
     (tmp_path / "config.toml").write_text(dump_config(config))

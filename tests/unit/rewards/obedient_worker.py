@@ -18,7 +18,7 @@ def build_failing() -> Callable[[str], str]:
 
 
 def obey(task: str) -> str:
-    """`kill`, `exit`, `raise` and `hang` fail; `once PATH` is killed at the first call; others return in capitals."""
+    """`kill`, `exit`, `raise` and `hang` fail; `once PATH` is killed at the first call, `touch PATH` leaves a file; others return in capitals."""
     command, _, argument = task.partition(" ")
     if command == "kill" or (command == "once" and not _seen_before(Path(argument))):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -32,6 +32,8 @@ def obey(task: str) -> str:
         started = time.monotonic()
         time.sleep(float(argument))
         return f"{started} {time.monotonic()} {os.getpid()}"
+    if command == "touch":
+        Path(argument).touch()
     if command == "pid":
         return str(os.getpid())
     return task.upper()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,41 @@ def test_a_worker_killed_between_calls_is_replaced(pool: ScoringPool[str, str]) 
     assert pool.map(["one", "three"]) == ["ONE", "THREE"]
     _wait_until_gone([pid])
     assert pool.map(["six"]) == ["SIX"]
+
+
+def test_a_submitted_task_is_worked_on_while_others_are_still_to_come(
+    pool: ScoringPool[str, str], tmp_path: Path
+) -> None:
+    first = pool.submit(f"touch {tmp_path / 'begun'}")
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    second = pool.submit("six")
+    assert second.wait(60)
+    assert first.wait(60)
+    assert second.result() == "SIX"
+
+
+def test_waiting_for_a_task_has_a_limit_and_may_go_on(pool: ScoringPool[str, str]) -> None:
+    slow = pool.submit("span 0.5")
+    assert not slow.wait(0.01)
+    assert slow.wait(None)
+    assert len(str(slow.result()).split()) == 3
+
+
+def test_s02_a_submitted_task_that_fails_twice_gives_its_reason(pool: ScoringPool[str, str], tmp_path: Path) -> None:
+    failed, once = pool.submit("raise three"), pool.submit(f"once {tmp_path / 'mark'}")
+    assert failed.wait(60)
+    assert isinstance(failed.result(), ValueError)
+    assert once.wait(60)
+    assert once.result() == f"once {tmp_path / 'mark'}".upper()
+
+
+def test_tasks_may_come_from_several_threads(pool: ScoringPool[str, str]) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        batches = [[f"task {thread} {index}" for index in range(10)] for thread in range(4)]
+        assert list(threads.map(pool.map, batches)) == [[task.upper() for task in batch] for batch in batches]
 
 
 def test_s05_a_hanging_scorer_costs_its_own_task_only() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from elocution.config.tree import RewardConfig
 from elocution.measures import Likelihood
-from elocution.rewards.base import FLOOR
+from elocution.rewards.base import FLOOR, Known, StreamingReward
 from elocution.rewards.wer_nll import Heard, WerNllReward, harmonic_reward, listen
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
 
@@ -31,6 +31,9 @@ class InlinePool:
     def map(self, tasks: Sequence[tuple[Audio, str]]) -> list[Any]:
         self.tasks += tasks
         return [self._one(task) for task in tasks]
+
+    def submit(self, task: tuple[Audio, str]) -> Known[Any]:
+        return Known(self.map([task])[0])
 
     def _one(self, task: tuple[Audio, str]) -> Heard | Exception:
         try:
@@ -178,3 +181,17 @@ def test_the_parts_of_a_score_are_its_two_utilities() -> None:
     (score,) = _scores([_rollout(_clip(0.1))], InlinePool(lambda task: Heard("a", wer=0.25, nll=1.5)))
     assert score.parts == pytest.approx({"wer": 1 - math.tanh(0.75), "nll": math.exp(-0.5)})
     assert score.value == pytest.approx(1 / (0.6 / score.parts["wer"] + 0.4 / score.parts["nll"]))
+
+
+def test_a_rollout_scores_the_same_alone_and_in_a_batch() -> None:
+    def hear(task: tuple[Audio, str]) -> Heard:
+        if task[0].samples[0] > 0.15:
+            raise RuntimeError("out of memory")
+        return Heard("the green house", 0.25, 1.5)
+
+    rollouts = [_rollout(_clip(0.1)), _rollout(_clip(0.2)), _rollout(None, Outcome.EMPTY), _rollout(None)]
+    with WerNllReward(RewardConfig(), pool=InlinePool(hear)) as scorer:  # type: ignore[arg-type]
+        assert isinstance(scorer, StreamingReward)
+        pending = [scorer.start(rollout) for rollout in rollouts]
+        assert all(one.wait(0) for one in pending)
+        assert [one.result() for one in pending] == scorer(rollouts)

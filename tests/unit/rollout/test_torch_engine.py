@@ -74,6 +74,28 @@ def test_a_completion_does_not_depend_on_its_batch(policy: LlasaPolicy) -> None:
                 assert np.array_equal(one.ids, other.ids)
 
 
+def test_completions_are_streamed_as_they_end(policy: LlasaPolicy) -> None:
+    asked = requests(policy, siblings=20)
+    streamed = list(engine(policy).stream(asked))
+    lengths = [len(completion.ids) for _, _, completion in streamed]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]
+    assert sorted((index, sibling) for index, sibling, _ in streamed) == [(i, j) for i in range(3) for j in range(20)]
+    whole = engine(policy).generate(asked)
+    for index, sibling, completion in streamed:
+        assert np.array_equal(completion.ids, whole[index][sibling].ids)
+        assert np.array_equal(completion.rollout_logprobs, whole[index][sibling].rollout_logprobs)
+
+
+def test_a_stream_may_be_left_at_any_time(policy: LlasaPolicy) -> None:
+    made, asked = engine(policy), requests(policy)
+    stream = made.stream(asked)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert not torch.is_inference_mode_enabled()
+    assert [len(group) for group in made.generate(asked)] == [6, 6, 6]
+
+
 def test_s28_completions_end_at_the_stop_id_or_at_their_budget(policy: LlasaPolicy) -> None:
     asked = requests(policy, siblings=40)
     asked.append(replace(asked[0], max_new=9))

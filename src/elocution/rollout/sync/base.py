@@ -51,7 +51,7 @@ class Drawer(Protocol):
     temperature: float
 
     def generate(self, requests: Sequence[RolloutRequest], /) -> list[list[Completion]]:
-        """As `RolloutEngine.generate`."""
+        """The completions of each request, in the order of its seeds."""
 
 
 class Loader(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 from torch import nn
 
 from elocution.errors import CheckpointError, ElocutionError, EngineError, SyncError
-from elocution.rollout.base import RolloutRequest
+from elocution.rollout.base import RolloutRequest, as_stream
 from elocution.rollout.sync.agreement import Following
 from elocution.rollout.sync.base import REHEARSAL_VERSION, Drawer, Loader, LoadReport
 from elocution.rollout.sync.manifest import Manifest
@@ -110,6 +110,9 @@ class SyncedEngine:
             self._rehearse()
             self._has_rehearsed = True
         self._sync(version)
+
+    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
+        return as_stream(self.generate(requests))
 
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
         """Raises: SyncError in quarantine, before the first sync, or if a completion bears another version."""
