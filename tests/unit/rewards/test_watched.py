@@ -12,7 +12,8 @@ import pytest
 from elocution.config.tree import RewardConfig
 from elocution.errors import ConfigError, RewardError, RewardUnavailable
 from elocution.rewards import load_reward
-from elocution.rewards.watched import WatchedReward
+from elocution.rewards.base import StreamingReward
+from elocution.rewards.watched import WatchedReward, WatchedStreamingReward
 from elocution.types import Completion, FinishReason, Outcome, Rollout, Score, Utterance
 
 COMPLETION = Completion(np.zeros((1, 1), np.int64), np.zeros((1, 1), np.float32), FinishReason.STOP, 0)
@@ -165,3 +166,52 @@ def test_the_limit_is_the_configs() -> None:
         load_reward(config) as reward,
     ):
         reward(ROLLOUTS)
+
+
+class OneByOne(Staged):
+    """Begins with a completion of its own accord; what it gives for one is what its stage `score` says."""
+
+    def start(self, rollout: Rollout) -> Any:
+        self._do("start")
+        return Slow(self.stages.get("wait", lambda: True), self.stages.get("score", lambda: Score(0.5)))
+
+
+class Slow:
+    def __init__(self, ready: Callable[[], bool], score: Callable[[], Any]) -> None:
+        self.ready, self.score = ready, score
+
+    def wait(self, wait_s: float | None) -> bool:
+        return self.ready()
+
+    def result(self) -> Any:
+        return self.score()
+
+
+def pending(stages: Stage, limit_s: float = 20.0) -> Any:
+    return WatchedStreamingReward("mine:OneByOne", lambda: OneByOne(stages), limit_s=limit_s).start(ROLLOUTS[0])
+
+
+def test_a_reward_that_begins_with_one_completion_keeps_that_when_it_is_watched() -> None:
+    assert isinstance(load_reward(RewardConfig()), StreamingReward)
+    assert not isinstance(watched({}), StreamingReward)
+    score = pending({})
+    assert score.wait(1.0)
+    assert score.result() == Score(0.5)
+
+
+def test_s05_a_completion_that_is_scored_for_ever_ends_in_an_error_that_names_the_limit() -> None:
+    score = pending({"wait": lambda: False}, limit_s=0.05)
+    assert not score.wait(0.0)
+    time.sleep(0.06)
+    with pytest.raises(RewardUnavailable, match=r"'mine:OneByOne' has been scoring a completion for 0\.05 s"):
+        score.wait(0.1)
+
+
+def test_s05_a_reward_that_hangs_when_it_begins_with_a_completion_ends(hang: Callable[[], None]) -> None:
+    with pytest.raises(RewardUnavailable, match="has been starting to score a completion"):
+        pending({"start": hang}, limit_s=0.1)
+
+
+def test_a_reward_that_gives_no_score_for_one_completion_is_named() -> None:
+    with pytest.raises(RewardError, match=r"OneByOne gave 0\.5, expected"):
+        pending({"score": lambda: 0.5}).result()
