@@ -3,6 +3,7 @@
 ElocutionError
 ├── ConfigError (ValueError)      a config file, key or value cannot be used
 ├── DataError (ValueError)        a prompt file, row or text cannot be used
+│   └── Unverbalizable            a text has no reading: nothing to speak, or a symbol without a name
 ├── CodecError                    codes or a codec checkpoint cannot be decoded or loaded
 ├── EngineError                   rollouts could not be generated
 │   └── RatioMismatch             sampling and training log-probs disagree where they must not
@@ -33,6 +34,7 @@ __all__ = [
     "RewardUnavailable",
     "RunDirectoryError",
     "StorageError",
+    "Unverbalizable",
 ]
 
 
@@ -46,6 +48,10 @@ class ConfigError(ElocutionError, ValueError):
 
 class DataError(ElocutionError, ValueError):
     """A prompt file, row or text cannot be used."""
+
+
+class Unverbalizable(DataError):
+    """A text has no reading: there is nothing to speak in it, or a symbol that no rule names."""
 
 
 class CodecError(ElocutionError):

@@ -9,7 +9,7 @@ from typing import Self
 
 from elocution.config.tree import RewardConfig
 from elocution.measures import PhonemeScorer, Transcriber, check_recognisers, load_phoneme_scorer, load_transcriber
-from elocution.measures.wer import word_error_rate
+from elocution.measures.compare import compare
 from elocution.rewards.base import FLOOR
 from elocution.rewards.pool import ScoringPool
 from elocution.text.normalize import normalize
@@ -78,7 +78,7 @@ class WerNllReward:
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         clips = {
-            index: (rollout.audio, normalize(rollout.utterance.text, rollout.utterance.language))
+            index: (rollout.audio, rollout.utterance.text)
             for index, rollout in enumerate(rollouts)
             if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
         }
@@ -128,12 +128,12 @@ def _build_listener(asr: str, nll: str) -> Callable[[tuple[Audio, str]], Heard]:
 
 
 def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: tuple[Audio, str]) -> Heard:
-    """Transcribes a clip and scores its normalised text. An empty transcript is WER 1, whatever the likelihood.
+    """Transcribes a clip and scores its text. An empty transcript is WER 1, whatever the likelihood.
 
     A word recogniser finds words in noise, hum and music; where the phoneme recogniser hears no speech, nothing was
     said, and the transcript is empty.
     """
     audio, text = clip
-    likelihood = scorer.score(audio, text)
-    transcript = normalize(transcriber.transcribe(audio), "en") if likelihood.is_speech else ""
-    return Heard(transcript, word_error_rate(text, transcript).rate, likelihood.nll)
+    likelihood = scorer.score(audio, normalize(text, "en"))
+    compared = compare(text, transcriber.transcribe(audio) if likelihood.is_speech else "", "en")
+    return Heard(" ".join(compared.hypothesis), compared.counts.rate, likelihood.nll)

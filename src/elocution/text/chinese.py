@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from elocution.text.english import integer_readings as english_integer
-from elocution.text.rules import Rule, distinct, one, products, symbol_rule, web_rule
+from elocution.text.rules import Rule, distinct, one, products, symbol_rule, unit_pattern, web_rule
 
 __all__ = ["RULES", "integer_readings"]
 
@@ -183,18 +183,26 @@ RULES = (
     web_rule(_WEB, integer_readings),
     _rule("unit", rf"({_NUMBER})\s?m\^2(?!\d)", lambda m: [_number(m[1]), ["平方米", "平米", "平方"]]),
     _rule("power", r"\^(\d)(?!\d)", _power),
+    _rule("sign", r"(?<![\w.])-(?=[$¥€£₩]?\d)", lambda m: [["负", "零下"]]),
     _rule("money", rf"([{re.escape(''.join(_CURRENCIES))}])\s?({_NUMBER})([万亿])?", _money),
     _rule("date", r"(\d{4})[-/.年](\d{1,2})[-/.月](\d{1,2})(?:[日号]|(?!\d))", _month_day),
     _rule("date", r"(?<!\d)()(\d{1,2})月(\d{1,2})[日号]", _month_day),
-    _rule("year", r"(?<!\d)(\d{4}|\d{2})(?=年(?!前|后|间|内|多|里|级|龄|代))|(?<!\d)([12]\d{3})(?=年)", lambda m: _year(m) if m[1] else one([*integer_readings(m[2])])),
+    _rule(
+        "year",
+        r"(?<!\d)(\d{4}|\d{2})(?=年(?!前|后|间|内|多|里|级|龄|代))|(?<!\d)([12]\d{3})(?=年)",
+        lambda m: _year(m) if m[1] else one([*integer_readings(m[2])]),
+    ),
     _rule("time", r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?!\d)", _clock),
     _rule("telephone", r"(?<!\d)1[3-9]\d{9}(?!\d)|(?<!\d)0\d{2,3}-\d{7,8}(?!\d)", _telephone),
-    _rule("percent", rf"({_NUMBER})\s?%", _percent),
-    _rule("unit", rf"(?P<amount>{_NUMBER})\s?(?P<unit>{'|'.join(map(re.escape, _UNITS))})(?![a-z])", lambda m: [_number(m["amount"]), list(_UNITS[m["unit"].lower()])]),
-    _rule("fraction", r"(?<![\d/])(\d{1,3})\s?[/⁄]\s?([1-9]\d{0,2})(?![\d/])", _fraction),
-    _rule("score", r"(?<=\d)\s?[:]\s?(?=\d)", lambda m: [["比", ""]]),
     _rule("range", r"(?<=\d)\s?[-–—~]\s?(?=\d)", lambda m: [["到", "至", "", "减", "比", "杠"]]),
-    _rule("sign", r"(?<![\w.])-(?=\d)", lambda m: [["负", "零下"]]),
+    _rule("percent", rf"({_NUMBER})\s?%", _percent),
+    _rule(
+        "unit",
+        rf"(?P<amount>{_NUMBER})\s?(?P<unit>{unit_pattern(_UNITS)})(?![a-z])",
+        lambda m: [_number(m["amount"]), list(_UNITS[m["unit"].lower()])],
+    ),
+    _rule("fraction", r"(?<![\d/])(\d{1,3})\s?/\s?([1-9]\d{0,2})(?![\d/])", _fraction),
+    _rule("score", r"(?<=\d)\s?[:]\s?(?=\d)", lambda m: [["比", ""]]),
     _rule("number", _NUMBER, lambda m: [_number(m.group())]),
     symbol_rule(_SYMBOLS),
 )

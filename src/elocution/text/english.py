@@ -5,13 +5,11 @@ from functools import cache
 
 from num2words import num2words
 
-from elocution.text.rules import Rule, distinct, one, products, symbol_rule, web_rule
+from elocution.text.rules import Rule, distinct, one, products, symbol_rule, unit_pattern, web_rule
 
 __all__ = ["RULES", "integer_readings"]
 
-_MONTHS = (
-    "january february march april may june july august september october november december".split()
-)
+_MONTHS = "january february march april may june july august september october november december".split()
 _SHORT_MONTHS = {month[:3]: month for month in _MONTHS} | {"sept": "september"}
 _MONTH = "(" + "|".join(sorted([*_MONTHS, *_SHORT_MONTHS], key=len, reverse=True)) + r")\b\.?"
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
@@ -126,7 +124,10 @@ def _without_and(reading: str) -> str:
 @cache
 def integer_readings(digits: str) -> tuple[str, ...]:
     """Ways to say a run of digits, the usual one first: as a number, as a year, in pairs, digit by digit."""
-    by_digit = [" ".join(_spoken(int(d)) for d in digits), " ".join("oh" if d == "0" else _spoken(int(d)) for d in digits)]
+    by_digit = [
+        " ".join(_spoken(int(d)) for d in digits),
+        " ".join("oh" if d == "0" else _spoken(int(d)) for d in digits),
+    ]
     if len(digits) > 15 or (len(digits) > 1 and digits[0] == "0"):
         return tuple(distinct(by_digit))
     number = int(digits)
@@ -160,7 +161,10 @@ def _number(text: str) -> list[str]:
     if not fraction:
         # A comma in the number rules out a year.
         return [r for r in integer_readings(whole) if "," not in text or _is_number(whole, r)]
-    digits = [" ".join(_spoken(int(d)) for d in fraction), " ".join("oh" if d == "0" else _spoken(int(d)) for d in fraction)]
+    digits = [
+        " ".join(_spoken(int(d)) for d in fraction),
+        " ".join("oh" if d == "0" else _spoken(int(d)) for d in fraction),
+    ]
     grouped = [_spoken(int(fraction))] if len(fraction) == 2 and fraction[0] != "0" else []
     if int(whole or 0) == 0:
         heads = ["", "zero", "oh"] if not whole else ["zero", "", "oh"]
@@ -172,7 +176,7 @@ def _number(text: str) -> list[str]:
 def _is_number(digits: str, reading: str) -> bool:
     """Whether a reading says the value, rather than a year, pairs or digits."""
     value = _spoken(int(digits))
-    return reading in (value, _without_and(value)) or reading.startswith("a ")
+    return reading in (value, _without_and(value)) or reading.startswith("a ") or reading.endswith(" hundred")
 
 
 def _ordinal(match: re.Match[str]) -> list[list[str]]:
@@ -224,7 +228,14 @@ def _clock(match: re.Match[str]) -> list[list[str]]:
     half = (match["half"] or "").replace(".", "").replace(" ", "").lower()
     tails = [f"{half[0]} m", half] if half else [""]
     if match["second"]:
-        return one(products([f"{said} {_two(match['minute'])}"], ["", "and"], [_two(match["second"]), _spoken(int(match["second"])) + " seconds"], tails))
+        return one(
+            products(
+                [f"{said} {_two(match['minute'])}"],
+                ["", "and"],
+                [_two(match["second"]), _spoken(int(match["second"])) + " seconds"],
+                tails,
+            )
+        )
     if minute == 0:
         exact = [f"{said} o'clock", said, *([f"{said} hundred", f"{said} hundred hours"] if match["minute"] else [])]
         return one(products([said, *exact], tails))
@@ -272,7 +283,13 @@ def _iso_date(match: re.Match[str]) -> list[list[str]]:
 
 def _slash_date(match: re.Match[str]) -> list[list[str]]:
     first, second, year = match.groups()
-    plain = products(integer_readings(first)[:3], ["", "slash"], integer_readings(second)[:3], ["", "slash"], integer_readings(year)[:3])
+    plain = products(
+        integer_readings(first)[:3],
+        ["", "slash"],
+        integer_readings(second)[:3],
+        ["", "slash"],
+        integer_readings(year)[:3],
+    )
     return one([*_date(year, first, second), *_date(year, second, first), *plain])
 
 
@@ -281,7 +298,12 @@ def _fraction(match: re.Match[str]) -> list[list[str]]:
     above, below = _spoken(top), _spoken(bottom)
     part = {1: below, 2: "half", 4: "quarter"}.get(bottom, _spoken(bottom, "ordinal") if bottom else below)
     many = {"half": "halves"}.get(part, part + "s")
-    said = [f"{above} {part if top == 1 else many}", f"{above} over {below}", f"{above} slash {below}", f"{above} {below}"]
+    said = [
+        f"{above} {part if top == 1 else many}",
+        f"{above} over {below}",
+        f"{above} slash {below}",
+        f"{above} {below}",
+    ]
     said += [f"{above} {_spoken(4, 'ordinal')}{'' if top == 1 else 's'}"] if bottom == 4 else []
     said += [f"a {part}", *(["half"] if bottom == 2 else [])] if top == 1 else []
     return one([*said, f"{above} of {below}", f"{above} out of {below}", f"{above} by {below}"])
@@ -337,6 +359,7 @@ RULES = (
     web_rule(_WEB, integer_readings),
     _rule("unit", rf"(?P<amount>{_NUMBER})[\s-]?(?P<unit>km|cm|mm|m|ft)\^(?P<power>[23])(?!\d)", _area),
     _rule("power", r"\^(\d{1,3})(?!\d)", _power),
+    _rule("sign", r"(?<![\w.])-(?=[$£€]?\.?\d)", lambda match: [["minus", "negative"]]),
     _rule(
         "money",
         rf"(?P<sign>[{re.escape(''.join(_CURRENCIES))}])\s?(?P<amount>{_NUMBER})"
@@ -347,16 +370,23 @@ RULES = (
     _rule("date", r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", _slash_date),
     _rule("date", rf"\b{_MONTH}\s+(?:the\s+)?(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\b(?!:){_YEAR}", _month_first),
     _rule("date", rf"\b(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH}", _day_first),
-    _rule("time", rf"\b(?P<hour>[01]?\d|2[0-4]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?(?:\s?{_HALF})?(?!\d)", _clock),
+    _rule(
+        "time", rf"\b(?P<hour>[01]?\d|2[0-4]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?(?:\s?{_HALF})?(?!\d)", _clock
+    ),
     _rule("time", rf"\b(?P<hour>1[0-2]|0?[1-9])(?P<minute>)(?P<second>)\s?{_HALF}", _clock),
-    _rule("telephone", r"(?<![\d.])\+?(?:\d{1,3}[- ])?(?:\(\d{3}\)\s?|\d{3}[-. ])\d{3}[-. ]\d{4}(?!\d)|(?<![\d-])\d{3}-\d{4}(?![\d-])", _digits_apart),
+    _rule(
+        "telephone",
+        r"(?<![\d.])\+?(?:\d{1,3}[- ])?(?:\(\d{3}\)\s?|\d{3}[-. ])\d{3}[-. ]\d{4}(?!\d)|(?<![\d-])\d{3}-\d{4}(?![\d-])",
+        _digits_apart,
+    ),
+    _rule("fraction", r"\b(\d+)[ -](1/2|1/4|3/4)\b", _mixed),
+    _rule(
+        "range", r"(?<=\d)\s?[-–—]\s?(?=\d)", lambda match: [["to", "", "minus", "through", "dash", "till", "until"]]
+    ),
     _rule("decade", r"\b(\d{3}0|[2-9]0)['’]?s\b", _decade),
     _rule("ordinal", r"\b(\d{1,3}(?:,\d{3})+|\d{1,15})(?:st|nd|rd|th)\b", _ordinal),
-    _rule("unit", rf"(?P<amount>{_NUMBER})[\s-]?(?P<unit>{'|'.join(map(re.escape, _UNITS))})(?![^\W\d_])", _unit),
-    _rule("fraction", r"\b(\d+)[ -](1/2|1/4|3/4)\b", _mixed),
-    _rule("fraction", r"(?<![\d/])(\d{1,3})\s?[/⁄]\s?([1-9]\d{0,2})(?![\d/])", _fraction),
-    _rule("range", r"(?<=\d)\s?[-–—]\s?(?=\d)", lambda match: [["to", "", "minus", "through", "dash", "till", "until"]]),
-    _rule("sign", r"(?<![\w.])-(?=\.?\d)", lambda match: [["minus", "negative"]]),
+    _rule("unit", rf"(?P<amount>{_NUMBER})[\s-]?(?P<unit>{unit_pattern(_UNITS)})(?![^\W\d_])", _unit),
+    _rule("fraction", r"(?<![\d/])(\d{1,3})\s?/\s?([1-9]\d{0,2})(?![\d/])", _fraction),
     _rule("minus", r"(?<=\w)\s-\s(?=[\w(])", lambda match: [["", "minus"]]),
     _rule("score", r"(?<=\d):(?=\d)", lambda match: [["to", ""]]),
     _rule("number", r"\b(?:no|nos)\.\s?(?=\d)", lambda match: [["number"]]),

@@ -18,7 +18,9 @@ def _spoken(number: int, to: str = "cardinal") -> str:
 def integer_readings(digits: str) -> tuple[str, ...]:
     """Ways to say a run of digits, the usual one first: as a number, in pairs, digit by digit."""
     by_digit = " ".join(_spoken(int(digit)) for digit in digits)
-    pairs = " ".join(_spoken(int(digits[at : at + 2])) for at in range(0, len(digits), 2)) if len(digits) % 2 == 0 else ""
+    pairs = (
+        " ".join(_spoken(int(digits[at : at + 2])) for at in range(0, len(digits), 2)) if len(digits) % 2 == 0 else ""
+    )
     leading = f"zéro {_spoken(int(digits))}" if len(digits) == 2 and digits[0] == "0" else by_digit
     if len(digits) > 15 or (len(digits) > 1 and digits[0] == "0"):
         return tuple(distinct([leading, by_digit]))
@@ -59,7 +61,12 @@ RULES = rules_of(
         hour_mark="h|heures?",
         range_words=("à", "", "moins"),
         minus="moins",
-        power=(("puissance",), ("puissance un",), ("au carré", "carré", "puissance deux"), ("au cube", "cube", "puissance trois")),
+        power=(
+            ("puissance",),
+            ("puissance un",),
+            ("au carré", "carré", "puissance deux"),
+            ("au cube", "cube", "puissance trois"),
+        ),
         symbols={
             "+": ("plus", ""),
             "=": ("égale", "égal", "est égal à"),

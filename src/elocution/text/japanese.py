@@ -5,7 +5,7 @@ from functools import cache
 
 from num2words import num2words
 
-from elocution.text.rules import Rule, distinct, products, symbol_rule, web_rule
+from elocution.text.rules import Rule, distinct, products, symbol_rule, unit_pattern, web_rule
 
 __all__ = ["RULES", "integer_readings"]
 
@@ -87,6 +87,7 @@ def _power(match: re.Match[str]) -> list[list[str]]:
 RULES = (
     web_rule(_WEB, integer_readings),
     Rule("power", re.compile(r"\^(\d)(?!\d)"), _power),
+    Rule("sign", re.compile(r"(?<![\w.])-(?=[$¥€£₩]?\d)"), lambda match: [["マイナス"]]),
     Rule(
         "money",
         re.compile(rf"([{re.escape(''.join(_CURRENCIES))}])\s?({_NUMBER})"),
@@ -94,17 +95,20 @@ RULES = (
     ),
     Rule("time", re.compile(r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?!\d)"), _clock),
     Rule(
+        "range",
+        re.compile(r"(?<=\d)\s?[-–—~]\s?(?=\d)"),
+        lambda match: [["から", "", "の", "引く", "ひく", "マイナス"]],
+    ),
+    Rule(
         "unit",
-        re.compile(rf"({_NUMBER})\s?({'|'.join(map(re.escape, _UNITS))})(?![a-zA-Z])", re.IGNORECASE),
+        re.compile(rf"({_NUMBER})\s?({unit_pattern(_UNITS)})(?![a-zA-Z])", re.IGNORECASE),
         lambda match: [_number(match[1]), list(_UNITS[match[2].lower()])],
     ),
     Rule(
         "fraction",
-        re.compile(r"(?<![\d/])(\d{1,3})[/⁄]([1-9]\d{0,2})(?![\d/])"),
+        re.compile(r"(?<![\d/])(\d{1,3})/([1-9]\d{0,2})(?![\d/])"),
         lambda match: [[f"{integer_readings(match[2])[0]}分の{integer_readings(match[1])[0]}"]],
     ),
-    Rule("range", re.compile(r"(?<=\d)\s?[-–—~]\s?(?=\d)"), lambda match: [["から", "", "の", "引く", "ひく", "マイナス"]]),
-    Rule("sign", re.compile(r"(?<![\w.])-(?=\d)"), lambda match: [["マイナス"]]),
     Rule("number", re.compile(_NUMBER), lambda match: [_number(match.group())]),
     symbol_rule(_SYMBOLS),
 )

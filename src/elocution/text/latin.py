@@ -90,11 +90,16 @@ def rules_of(words: Vocabulary) -> tuple[Rule, ...]:
 
     def power(match: re.Match[str]) -> list[list[str]]:
         exponent = int(match[1])
-        return one(words.power[exponent] if 2 <= exponent < len(words.power) else products(words.power[0], words.integer(match[1])))
+        return one(
+            words.power[exponent]
+            if 2 <= exponent < len(words.power)
+            else products(words.power[0], words.integer(match[1]))
+        )
 
     rules = [
         web_rule(words.web, words.integer),
         _rule("power", r"\^(\d)(?!\d)", power),
+        _rule("sign", r"(?<![\w.])-(?=\d)", lambda match: [[words.minus]]),
         _rule(
             "money",
             rf"(?P<before>[{signs}])\s?(?P<amount>{number})|(?P<amount2>{number})\s?(?P<after>[{signs}])",
@@ -104,11 +109,14 @@ def rules_of(words: Vocabulary) -> tuple[Rule, ...]:
         _rule("date", rf"\b([0-3]?\d)(?:\.|er)?(?=\s+(?:de\s+)?(?:{months})\b)", day_of_month),
         _rule("time", rf"\b(?P<hour>[01]?\d|2[0-4]):(?P<minute>[0-5]\d)(?:\s?(?:{words.hour_mark})\b)?(?!\d)", clock),
         _rule("time", rf"\b(?P<hour>[01]?\d|2[0-4])\s?(?:{words.hour_mark})(?P<minute>[0-5]\d)?\b", clock),
-        _rule("ordinal", rf"(?<![\d,.])(\d{{1,6}})(?:{words.ordinal_mark})", lambda match: [distinct([*words.ordinal(match[1]), *words.integer(match[1])])]),
-        _rule("unit", rf"(?P<amount>{number})\s?(?P<unit>{units})(?![^\W\d_])", unit, flags=re.NOFLAG),
-        _rule("fraction", r"(?<![\d/])(\d{1,3})\s?[/⁄]\s?([1-9]\d{0,2})(?![\d/])", fraction),
         _rule("range", r"(?<=\d)\s?[-–—]\s?(?=\d)", lambda match: [list(words.range_words)]),
-        _rule("sign", r"(?<![\w.])-(?=\d)", lambda match: [[words.minus]]),
+        _rule(
+            "ordinal",
+            rf"(?<![\d,.])(\d{{1,6}})(?:{words.ordinal_mark})",
+            lambda match: [distinct([*words.ordinal(match[1]), *words.integer(match[1])])],
+        ),
+        _rule("unit", rf"(?P<amount>{number})\s?(?P<unit>{units})(?![^\W\d_])", unit, flags=re.NOFLAG),
+        _rule("fraction", r"(?<![\d/])(\d{1,3})\s?/\s?([1-9]\d{0,2})(?![\d/])", fraction),
         _rule("number", number, lambda match: [say(match.group())]),
         _rule("abbreviation", rf"(?<!\w)({short})(?!\w)", lambda match: [list(words.abbreviations[match[1].lower()])]),
         symbol_rule(words.symbols),

@@ -213,7 +213,8 @@ def _cheapest_path(wanted: _Graph, said: _Graph) -> list[tuple[_Arc | None, _Arc
         for j in range(columns):
             if i == j == 0:
                 continue
-            best, move = -1, None
+            best = -1
+            move: tuple[_Arc | None, _Arc | None] | None = None
             for a in wanted.ends[i]:
                 for b in said.ends[j]:
                     if a.word is None or b.word is None:
@@ -234,6 +235,6 @@ def _cheapest_path(wanted: _Graph, said: _Graph) -> list[tuple[_Arc | None, _Arc
     steps: list[tuple[_Arc | None, _Arc | None]] = []
     while (step := moves[i][j]) is not None:
         steps.append(step)
-        a, b = step
-        i, j = (a.start if a else i), (b.start if b else j)
+        mine, theirs = step
+        i, j = (mine.start if mine else i), (theirs.start if theirs else j)
     return steps[::-1]

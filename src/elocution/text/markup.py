@@ -14,7 +14,9 @@ _LATIN_EVENTS = re.compile(
     r"|beep|lacht|seufz|hust|flüster|rires?\b|soupir|touss|chuchot|risas?\b|suspir|tose\b|susurr)",
     re.IGNORECASE,
 )
-_CJK_EVENTS = re.compile("笑|叹|嘆|咳|哭|喘|吸气|呼吸|停顿|掌声|音乐|沉默|耳语|低语|ため息|拍手|웃음|웃으며|한숨|기침|박수")
+_CJK_EVENTS = re.compile(
+    "笑|叹|嘆|咳|哭|喘|吸气|呼吸|停顿|掌声|音乐|沉默|耳语|低语|ため息|拍手|웃음|웃으며|한숨|기침|박수"
+)
 _MAX_WORDS, _MAX_CHARACTERS = 3, 8
 
 

@@ -13,7 +13,6 @@ from functools import cache
 from opencc import OpenCC
 from whisper_normalizer.english import EnglishSpellingNormalizer
 
-from elocution.errors import DataError
 from elocution.text import chinese, english, french, german, japanese, korean, spanish
 from elocution.text.language import route_language
 from elocution.text.lattice import Pairing, Reading, Slot, first_readings, nearest_readings
@@ -47,8 +46,10 @@ _TOKEN = re.compile(f"[{_HAN_AND_KANA}]|[^{_HAN_AND_KANA}]+")
 _TOKEN_KO = re.compile(f"[{_HAN_AND_KANA}\uac00-\ud7a3]|[^{_HAN_AND_KANA}\uac00-\ud7a3]+")
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _VULGAR_FRACTION = re.compile("(?<=\\d)(?=[¼½¾⅐-⅞])")
-_PLAIN = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "−": "-", "‐": "-", "‑": "-", "·": " ", "⋅": "×", "∙": "×"})
-_SILENT = frozenset("→←↑↓↔⇒⇐⁄")
+_PLAIN = str.maketrans(
+    {"’": "'", "‘": "'", "ʼ": "'", "−": "-", "‐": "-", "‑": "-", "·": " ", "⋅": "×", "∙": "×", "⁄": "/"}
+)
+_SILENT = frozenset("→←↑↓↔⇒⇐")
 _HIRAGANA = {code: code - 0x60 for code in range(0x30A1, 0x30F7)}
 
 
@@ -78,43 +79,39 @@ def _spell_english(word: str) -> tuple[str, ...]:
 _LANGUAGES = {
     "en": _Language(english.RULES, spell=_spell_english),
     "de": _Language(german.RULES, prepare=lambda text: text.replace("ß", "ss").replace("ẞ", "SS")),
-    "fr": _Language(french.RULES, prepare=lambda text: re.sub(r"\b([cdjlmnst]|qu)'", r"\1' ", text, flags=re.IGNORECASE)),
+    "fr": _Language(
+        french.RULES, prepare=lambda text: re.sub(r"\b([cdjlmnst]|qu)'", r"\1' ", text, flags=re.IGNORECASE)
+    ),
     "es": _Language(spanish.RULES),
     "zh": _Language(chinese.RULES, characters=True, prepare=lambda text: simplify(text).replace("〇", "零")),
-    "ja": _Language(japanese.RULES, characters=True, prepare=lambda text: text.translate(_HIRAGANA).replace("〇", "零")),
+    "ja": _Language(
+        japanese.RULES, characters=True, prepare=lambda text: text.translate(_HIRAGANA).replace("〇", "零")
+    ),
     "ko": _Language(korean.RULES, characters=True),
 }
 NORMALIZED_LANGUAGES = tuple(_LANGUAGES)
 
 
-def _language(code: str) -> _Language:
-    if code not in _LANGUAGES:
-        raise DataError(f"no reading rules for the language {code!r}; there are rules for {', '.join(_LANGUAGES)}")
-    return _LANGUAGES[code]
+_NO_RULES = _Language(())
 
 
 def compares_characters(language: str) -> bool:
     """Whether texts of `language` are compared character by character (words of Latin script stay whole)."""
-    return _language(language).characters
+    return language in _LANGUAGES and _LANGUAGES[language].characters
 
 
 def normalize(text: str, language: str) -> str:
     """The usual reading of `text`: lower-case words, one space between; each Chinese, Japanese or Korean character is one.
 
     Markup and punctuation are dropped, numbers and symbols written out, apostrophes inside a word kept. Empty if there is
-    nothing to speak.
-
-    Raises: DataError if there are no rules for `language`.
+    nothing to speak. In a language without rules, digits stay digits.
     """
     return " ".join(first_readings(read(text, language)))
 
 
 def read(text: str, language: str) -> tuple[Slot, ...]:
-    """The slots of `text` with every reading. `language` is an ISO 639-1 code and is taken at its word.
-
-    Raises: DataError if there are no rules for `language`.
-    """
-    rules = _language(language)
+    """The slots of `text` with every reading. `language` is an ISO 639-1 code and is taken at its word."""
+    rules = _LANGUAGES.get(language, _NO_RULES)
 
     def words(part: str) -> tuple[str, ...]:
         return _words(part, language)
@@ -124,20 +121,17 @@ def read(text: str, language: str) -> tuple[Slot, ...]:
 
 
 def pair_readings(reference: str, hypothesis: str, language: str) -> Pairing:
-    """The readings of two texts with the fewest edits between them, and why words that differ in writing count as equal.
-
-    Raises: DataError if there are no rules for `language`.
-    """
+    """The readings of two texts with the fewest edits between them, and why words that differ in writing count as equal."""
     return nearest_readings(read(reference, language), read(hypothesis, language))
 
 
 def why_unverbalizable(text: str, language: str) -> str | None:
-    """Why `text` cannot be spoken and compared, or None: no rules, nothing but punctuation or emoji, a symbol unknown."""
+    """Why `text` cannot be spoken and compared, or None: only punctuation or emoji, a symbol or number without rules."""
     routed = route_language(strip_markup(text), language)
-    if routed not in _LANGUAGES:
-        return f"no reading rules for the language {routed!r}; there are rules for {', '.join(_LANGUAGES)}"
     prepared = _prepared(text)
-    known = [rule.pattern for rule in _LANGUAGES[routed].rules if rule.name == "symbol"]
+    if routed not in _LANGUAGES and re.search(r"\d", prepared):
+        return f"unverbalizable: no rules for numbers in {routed!r}, only in {', '.join(_LANGUAGES)}: {text!r:.80}"
+    known = [rule.pattern for rule in _LANGUAGES.get(routed, _NO_RULES).rules if rule.name == "symbol"]
     for character in prepared:
         if unicodedata.category(character) not in ("Sm", "Sc") or character in _SILENT:
             continue
@@ -157,7 +151,7 @@ def _prepared(text: str) -> str:
 
 
 def _words(text: str, language: str) -> tuple[str, ...]:
-    plain = _LANGUAGES[language].prepare(unicodedata.normalize("NFKC", text.lower()))
+    plain = _LANGUAGES.get(language, _NO_RULES).prepare(unicodedata.normalize("NFKC", text.lower()))
     spaced = "".join(c if unicodedata.category(c)[0] in "LNM" or c == "'" else " " for c in plain)
     token = _TOKEN_KO if language == "ko" else _TOKEN
     parts = (part.strip("'") for word in spaced.split() for part in token.findall(word))

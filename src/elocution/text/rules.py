@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from elocution.text.lattice import Reading, Slot
 
-__all__ = ["Rule", "apply_rules", "distinct", "one", "products", "symbol_rule", "web_rule"]
+__all__ = ["ADDRESS", "Rule", "apply_rules", "distinct", "one", "products", "symbol_rule", "unit_pattern", "web_rule"]
 
 _WORDS = Callable[[str], tuple[str, ...]]
 
@@ -75,8 +75,14 @@ def symbol_rule(names: Mapping[str, Sequence[str]]) -> Rule:
     return Rule("symbol", pattern, lambda match: [list(names[match.group()])])
 
 
+def unit_pattern(units: Iterable[str]) -> str:
+    """A pattern for units, the longest first. Those of one letter keep their case: 5 g is a weight, 5G is not."""
+    longest_first = sorted(units, key=len, reverse=True)
+    return "|".join(re.escape(unit) if len(unit) > 1 else f"(?-i:{re.escape(unit)})" for unit in longest_first)
+
+
 _TOP_LEVEL = "com|org|net|edu|gov|io|ai|cn|de|fr|es|uk|jp|kr|eu|info|co|tv|me|app|dev"
-_WEB = re.compile(
+ADDRESS = re.compile(
     rf"(?:https?://|www\.)[\w.~/?#@!&=+%:-]*[\w/]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|\b[\w-]+(?:\.[\w-]+)*\.(?:{_TOP_LEVEL})\b(?:/[\w./?#&=%-]*[\w/])?",
     re.IGNORECASE | re.ASCII,
 )
@@ -99,4 +105,4 @@ def web_rule(names: Mapping[str, Sequence[str]], number: Callable[[str], Sequenc
                 slots.append(list(names.get(part, [part])))
         return slots
 
-    return Rule("address", _WEB, read)
+    return Rule("address", ADDRESS, read)
