@@ -13,7 +13,7 @@ import torch
 from elocution.assets import resolve_path
 from elocution.codecs.tiny import TinyCodec
 from elocution.eval.bootstrap import bootstrap_word_error_rate
-from elocution.measures.wer import corpus_word_error_rate, word_error_rate
+from elocution.measures.error_rates import corpus_error_rate, word_error_rate
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import Speaker
@@ -62,7 +62,7 @@ def main() -> None:
                 if isinstance(transcript, str)
             ]
             low, high = bootstrap_word_error_rate(errors, samples=2000, seed=0)
-            rate = corpus_word_error_rate(errors)
+            rate = corpus_error_rate(errors)
             print(f"{name:<28} WER {100 * rate:5.1f} % [{100 * low:.1f}, {100 * high:.1f}], {len(errors)} clips")
 
 

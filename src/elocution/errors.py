@@ -3,6 +3,7 @@
 ElocutionError
 ├── ConfigError (ValueError)      a config file, key or value cannot be used
 ├── DataError (ValueError)        a prompt file, row or text cannot be used
+│   └── Unverbalizable            a text has no reading: nothing to speak, or a symbol without a name
 ├── CodecError                    codes or a codec checkpoint cannot be decoded or loaded
 ├── EngineError                   rollouts could not be generated
 │   ├── EngineUnavailable         a server does not answer, or not in time: trying again may help
@@ -37,6 +38,7 @@ __all__ = [
     "RunDirectoryError",
     "StorageError",
     "SyncError",
+    "Unverbalizable",
 ]
 
 
@@ -50,6 +52,10 @@ class ConfigError(ElocutionError, ValueError):
 
 class DataError(ElocutionError, ValueError):
     """A prompt file, row or text cannot be used."""
+
+
+class Unverbalizable(DataError):
+    """A text has no reading: there is nothing to speak in it, or a symbol that no rule names."""
 
 
 class CodecError(ElocutionError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elocution.errors import DataError
+from elocution.text.normalize import why_unverbalizable
 from elocution.types import Utterance
 
 __all__ = ["BadRow", "PromptSet", "load_prompts"]
@@ -108,6 +109,8 @@ def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Ut
     language = row.get("language", "en")
     if language not in languages:
         return None, f"the language {language!r} is not one of data.languages = {sorted(languages)}"
+    if reason := why_unverbalizable(text, language):
+        return None, reason
     identifier = row.get("id", default_id)
     if not identifier.strip():
         return None, "the id is empty"

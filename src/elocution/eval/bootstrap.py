@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from elocution.measures.wer import WordErrors
+from elocution.measures.error_rates import EditCounts
 
 __all__ = ["bootstrap_word_error_rate"]
 
 
 def bootstrap_word_error_rate(
-    errors: Sequence[WordErrors], *, samples: int, seed: int, confidence: float = 0.95
+    errors: Sequence[EditCounts], *, samples: int, seed: int, confidence: float = 0.95
 ) -> tuple[float, float]:
     """Percentile interval of the corpus WER when whole utterances are drawn with replacement.
 
@@ -19,7 +19,7 @@ def bootstrap_word_error_rate(
     """
     if not errors:
         raise ValueError("a confidence interval needs at least one scored utterance")
-    counts = np.array([[e.substitutions + e.deletions + e.insertions, e.reference_words] for e in errors])
+    counts = np.array([[e.substitutions + e.deletions + e.insertions, e.reference_units] for e in errors])
     generator = np.random.default_rng(seed)
     draws = generator.integers(len(counts), size=(samples, len(counts)))
     totals = counts[draws].sum(axis=1)

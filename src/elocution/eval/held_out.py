@@ -10,9 +10,10 @@ from typing import Any
 from elocution.audio import write_wav
 from elocution.errors import RewardUnavailable
 from elocution.eval.bootstrap import bootstrap_word_error_rate
-from elocution.measures.wer import WordErrors, corpus_word_error_rate, word_error_rate
+from elocution.measures.compare import Comparison, compare
+from elocution.measures.error_rates import corpus_error_rate
 from elocution.rollout.speak import Speaker
-from elocution.text.normalize import NORMALIZER_VERSION, normalize
+from elocution.text.normalize import NORMALIZER_VERSION
 from elocution.types import Audio, Outcome, Rollout, Utterance
 
 __all__ = ["Evaluation", "HeldOutEvaluator", "Progress"]
@@ -68,16 +69,17 @@ class HeldOutEvaluator:
         groups = self._speaker.speak(self._utterances, seeds)
         rollouts = [group.rollouts[0] for group in groups]
         heard = self._transcribe_speech(rollouts, on_progress)
-        errors = {
-            index: word_error_rate(normalize(r.utterance.text, r.utterance.language), transcript)
+        compared = {
+            index: compare(r.utterance.text, transcript, r.utterance.language)
             for index, (r, transcript) in enumerate(zip(rollouts, heard, strict=True))
             if transcript is not None
         }
+        errors = {index: comparison.counts for index, comparison in compared.items()}
         if not errors:
             raise RewardUnavailable(f"the judge {self._judge} failed on all {len(rollouts)} held-out clips")
         low, high = bootstrap_word_error_rate(list(errors.values()), samples=self._bootstrap_samples, seed=self._seed)
         rates = [error.rate for error in errors.values()]
-        wer = corpus_word_error_rate(list(errors.values()))
+        wer = corpus_error_rate(list(errors.values()))
         row: dict[str, Any] = {
             "name": name,
             "step": step,
@@ -99,7 +101,7 @@ class HeldOutEvaluator:
             "normalizer": NORMALIZER_VERSION,
             "duration_s": time.perf_counter() - started,
             "probes": [
-                self._probe(name, index, rollouts[index], heard[index], errors.get(index))
+                self._probe(name, index, rollouts[index], compared.get(index))
                 for index in range(min(self._num_probes, len(rollouts)))
             ],
         }
@@ -115,9 +117,7 @@ class HeldOutEvaluator:
         transcripts = dict(zip(audible, self._transcribe(list(audible.values()), on_progress), strict=True))
         return [_text_or_none(transcripts.get(index, "")) for index in range(len(rollouts))]
 
-    def _probe(
-        self, name: str, index: int, rollout: Rollout, transcript: str | None, error: WordErrors | None
-    ) -> dict[str, Any]:
+    def _probe(self, name: str, index: int, rollout: Rollout, compared: Comparison | None) -> dict[str, Any]:
         audio = None
         if rollout.audio is not None:
             audio = f"audio/{name}/{index + 1:04d}-{rollout.utterance.id}.wav"
@@ -125,11 +125,12 @@ class HeldOutEvaluator:
         return {
             "utterance_id": rollout.utterance.id,
             "text": rollout.utterance.text,
-            "transcript": transcript,
-            "wer": None if error is None else error.rate,
+            "transcript": None if compared is None else " ".join(compared.hypothesis),
+            "wer": None if compared is None else compared.counts.rate,
+            "decisions": [] if compared is None else compared.row()["decisions"],
             "audio": audio,
         }
 
 
 def _text_or_none(heard: str | Exception) -> str | None:
-    return None if isinstance(heard, Exception) else normalize(heard, "en")
+    return None if isinstance(heard, Exception) else heard

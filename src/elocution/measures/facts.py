@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from elocution.errors import ConfigError
 from elocution.measures import load_phoneme_scorer, load_transcriber
+from elocution.measures.compare import Unit, compare
 from elocution.measures.prosody import Prosody, measure_prosody, repeated_share
-from elocution.measures.wer import word_error_rate
 from elocution.text.normalize import normalize
 from elocution.types import Audio
 
@@ -30,7 +30,10 @@ class Fact:
 
 
 FACTS: Mapping[str, Fact] = {
-    "wer": Fact("word edits per word of the text", False, "recogniser"),
+    "wer": Fact("word edits per word of the text; characters in zh, ja and ko", False, "recogniser"),
+    "cer": Fact("character edits per character of the text", False, "recogniser"),
+    "pinyin_error_rate": Fact("syllable edits per syllable, tones left out; zh", False, "recogniser"),
+    "toned_pinyin_error_rate": Fact("syllable edits per syllable with its tone; zh", False, "recogniser"),
     "nll": Fact("nats per phoneme of the text", False, "phonemes"),
     "f0_hz": Fact("Hz, median", None, "prosody"),
     "f0_spread": Fact("semitones, standard deviation", None, "prosody"),
@@ -41,6 +44,14 @@ FACTS: Mapping[str, Fact] = {
     "clipped_share": Fact("share of the samples", False, "prosody"),
     "repeated_share": Fact("share of four-code runs", False, "codes"),
     "duration_s": Fact("seconds", None, "clip"),
+}
+
+
+_UNITS = {
+    "wer": Unit.NATIVE,
+    "cer": Unit.CHARACTER,
+    "pinyin_error_rate": Unit.PINYIN,
+    "toned_pinyin_error_rate": Unit.TONED_PINYIN,
 }
 
 
@@ -74,6 +85,8 @@ def build_listener(wanted: Collection[str], *, asr: str, nll: str) -> Callable[[
     transcriber = load_transcriber(asr) if "recogniser" in sources else None
     scorer = load_phoneme_scorer(nll) if "phonemes" in sources else None
 
+    wanted_rates = [name for name in _UNITS if name in wanted]
+
     def listen(clip: SpokenText) -> Findings:
         text = normalize(clip.text, clip.language)
         facts: dict[str, float | None] = {
@@ -83,18 +96,19 @@ def build_listener(wanted: Collection[str], *, asr: str, nll: str) -> Callable[[
         failures: dict[str, str] = {}
         transcript: str | None = None
         if transcriber is not None:
-            transcript = _attempt(lambda: normalize(transcriber.transcribe(clip.audio), clip.language), "wer", failures)
+            transcript = _attempt(lambda: transcriber.transcribe(clip.audio).strip(), "recogniser", failures)
         if scorer is not None:
             likelihood = _attempt(lambda: scorer.score(clip.audio, text), "nll", failures)
             if likelihood is not None:
                 facts["nll"] = likelihood.nll if np.isfinite(likelihood.nll) else None
                 if facts["nll"] is None:
-                    failures["nll"] = "the clip is too short to hold the text"
+                    failures["phonemes"] = "the clip is too short to hold the text"
                 # A word recogniser finds words in noise; where no phoneme was heard, nothing was said.
                 if transcript is not None and not likelihood.is_speech:
                     transcript = ""
         if transcript is not None:
-            facts["wer"] = word_error_rate(text, transcript).rate
+            for name in wanted_rates:
+                facts[name] = compare(clip.text, transcript, clip.language, unit=_UNITS[name]).counts.rate
         if "prosody" in sources:
             prosody: Prosody | None = _attempt(lambda: measure_prosody(clip.audio, text), "prosody", failures)
             for name in Prosody.__dataclass_fields__:

@@ -9,7 +9,7 @@ from typing import Self
 
 from elocution.config.tree import RewardConfig
 from elocution.measures import PhonemeScorer, Transcriber, check_recognisers, load_phoneme_scorer, load_transcriber
-from elocution.measures.wer import word_error_rate
+from elocution.measures.compare import compare
 from elocution.rewards.base import FLOOR, Derived, Known, Pending
 from elocution.rewards.pool import ScoringPool
 from elocution.text.normalize import normalize
@@ -119,10 +119,10 @@ class WerNllReward:
 
 
 def _clip(rollout: Rollout) -> tuple[Audio, str] | None:
-    """What is to be listened to, and the normalised text; None if the rollout holds no speech."""
+    """What is to be listened to, and its text; None if the rollout holds no speech."""
     if rollout.outcome is not Outcome.SPEECH or rollout.audio is None:
         return None
-    return rollout.audio, normalize(rollout.utterance.text, rollout.utterance.language)
+    return rollout.audio, rollout.utterance.text
 
 
 def _floor(outcome: Outcome) -> Score:
@@ -137,12 +137,12 @@ def _build_listener(asr: str, nll: str) -> Callable[[tuple[Audio, str]], Heard]:
 
 
 def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: tuple[Audio, str]) -> Heard:
-    """Transcribes a clip and scores its normalised text. An empty transcript is WER 1, whatever the likelihood.
+    """Transcribes a clip and scores its text. An empty transcript is WER 1, whatever the likelihood.
 
     A word recogniser finds words in noise, hum and music; where the phoneme recogniser hears no speech, nothing was
     said, and the transcript is empty.
     """
     audio, text = clip
-    likelihood = scorer.score(audio, text)
-    transcript = normalize(transcriber.transcribe(audio), "en") if likelihood.is_speech else ""
-    return Heard(transcript, word_error_rate(text, transcript).rate, likelihood.nll)
+    likelihood = scorer.score(audio, normalize(text, "en"))
+    compared = compare(text, transcriber.transcribe(audio) if likelihood.is_speech else "", "en")
+    return Heard(" ".join(compared.hypothesis), compared.counts.rate, likelihood.nll)

@@ -5,8 +5,8 @@ import pytest
 
 from elocution.errors import ConfigError
 from elocution.measures import TRANSCRIBERS, PhonemeScorer, Transcriber, load_phoneme_scorer, load_transcriber
+from elocution.measures.error_rates import corpus_error_rate, word_error_rate
 from elocution.measures.resample import samples_at
-from elocution.measures.wer import corpus_word_error_rate, word_error_rate
 from elocution.types import Audio
 
 RATE = 16_000
@@ -35,7 +35,7 @@ def _noisy(audio: Audio, signal_to_noise_db: float) -> Audio:
 
 def test_clear_speech_is_heard(transcriber: Transcriber, spoken: dict[str, Audio]) -> None:
     errors = [word_error_rate(text, transcriber.transcribe(clip)) for text, clip in spoken.items()]
-    assert corpus_word_error_rate(errors) <= 0.05
+    assert corpus_error_rate(errors) <= 0.05
 
 
 def test_a_transcript_does_not_depend_on_the_clips_before_it(
@@ -54,7 +54,7 @@ def test_reversed_speech_is_not_understood(transcriber: Transcriber, spoken: dic
     errors = [
         word_error_rate(text, transcriber.transcribe(_audio(clip.samples[::-1]))) for text, clip in spoken.items()
     ]
-    assert corpus_word_error_rate(errors) >= 0.8
+    assert corpus_error_rate(errors) >= 0.8
 
 
 @pytest.mark.parametrize("duration_s", [0.0, 0.005, 0.03, 0.1])

@@ -145,7 +145,7 @@ def test_one_listener_finds_every_fact_of_real_speech(spoken: dict[str, Audio]) 
         found = listen(SpokenText(clip, text, "en", np.arange(30)[:, None]))
         assert found.facts.keys() == FACTS.keys()
         assert found.transcript == text
-        assert found.facts["wer"] == 0
+        assert found.facts["wer"] == found.facts["cer"] == found.facts["pinyin_error_rate"] == 0
         assert not found.failures
 
 

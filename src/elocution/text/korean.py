@@ -1,0 +1,124 @@
+"""How Korean reads numbers, times, money, units and symbols, in hangul; Sino-Korean and native numbers."""
+
+import re
+from functools import cache
+
+from num2words import num2words
+
+from elocution.text.rules import Rule, distinct, products, symbol_rule, unit_pattern, web_rule
+
+__all__ = ["RULES", "integer_readings"]
+
+_DIGITS = "영일이삼사오육칠팔구"
+_NATIVE_ONES = ("", "하나", "둘", "셋", "넷", "다섯", "여섯", "일곱", "여덟", "아홉")
+_COUNTING_ONES = ("", "한", "두", "세", "네", "다섯", "여섯", "일곱", "여덟", "아홉")
+_NATIVE_TENS = ("", "열", "스물", "서른", "마흔", "쉰", "예순", "일흔", "여든", "아흔")
+_CURRENCIES = {"₩": ("원",), "$": ("달러", "불"), "€": ("유로",), "¥": ("엔",), "£": ("파운드",)}
+_UNITS = {
+    "km/h": ("킬로미터", "시속킬로미터"),
+    "km": ("킬로미터", "킬로"),
+    "cm": ("센티미터", "센티"),
+    "mm": ("밀리미터",),
+    "kg": ("킬로그램", "킬로"),
+    "ml": ("밀리리터",),
+    "gb": ("기가바이트", "기가"),
+    "°c": ("도", "섭씨도"),
+    "°": ("도",),
+    "m": ("미터",),
+    "g": ("그램",),
+    "l": ("리터",),
+    "%": ("퍼센트", "프로"),
+}
+_SYMBOLS = {
+    "+": ("더하기", "플러스", ""),
+    "=": ("은", "는", "이퀄"),
+    "×": ("곱하기",),
+    "÷": ("나누기",),
+    "<": ("작다", ""),
+    ">": ("크다", ""),
+    "%": ("퍼센트", "프로"),
+    "&": ("앤드", "와"),
+    "@": ("골뱅이", "앳"),
+    "#": ("", "샵"),
+    "/": ("", "슬래시"),
+    "*": ("",),
+    "_": ("", "언더바"),
+    "~": ("", "에서"),
+    "|": ("",),
+    "^": ("",),
+    **_CURRENCIES,
+}
+_WEB = {
+    ".": ("점", "닷"),
+    "/": ("슬래시",),
+    ":": ("콜론",),
+    "-": ("하이픈", ""),
+    "_": ("언더바",),
+    "@": ("골뱅이", "앳"),
+}
+_NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
+
+
+@cache
+def integer_readings(digits: str) -> tuple[str, ...]:
+    """Ways to say a run of digits, the usual one first: Sino-Korean, native, digit by digit (영 or 공)."""
+    by_digit = "".join(_DIGITS[int(digit)] for digit in digits)
+    plain = [by_digit, by_digit.replace("영", "공")]
+    if len(digits) > 15 or (len(digits) > 1 and digits[0] == "0"):
+        return tuple(distinct(plain))
+    number = int(digits)
+    said = [str(num2words(number, lang="ko")).replace(" ", "")]
+    said += ["일만" + said[0][1:]] if said[0].startswith("만") else []
+    if 1 <= number <= 99:
+        tens, ones = divmod(number, 10)
+        said += [_NATIVE_TENS[tens] + names[ones] for names in (_NATIVE_ONES, _COUNTING_ONES)]
+        said += ["스무"] if number == 20 else []
+    return tuple(distinct([*said, *(["공", "제로"] if number == 0 else []), *plain]))
+
+
+def _number(text: str) -> list[str]:
+    whole, _, fraction = text.replace(",", "").partition(".")
+    if not fraction:
+        return list(integer_readings(whole))
+    return products(integer_readings(whole)[:2], ["점"], ["".join(_DIGITS[int(digit)] for digit in fraction)])
+
+
+def _clock(match: re.Match[str]) -> list[list[str]]:
+    minute = int(match[2])
+    tail = [f"시{integer_readings(str(minute))[0]}분"] if minute else ["시"]
+    hours = [
+        _NATIVE_TENS[int(match[1]) // 10] + _COUNTING_ONES[int(match[1]) % 10],
+        *integer_readings(str(int(match[1]))),
+    ]
+    return [[hour for hour in hours if hour], [*tail, *(["시반"] if minute == 30 else [])]]
+
+
+def _power(match: re.Match[str]) -> list[list[str]]:
+    names = {2: ["제곱", "의제곱"], 3: ["세제곱", "의세제곱"]}
+    return [names.get(int(match[1]), [f"의{integer_readings(match[1])[0]}제곱"])]
+
+
+RULES = (
+    web_rule(_WEB, integer_readings),
+    Rule("power", re.compile(r"\^(\d)(?!\d)"), _power),
+    Rule("sign", re.compile(r"(?<![\w.])-(?=[$¥€£₩]?\d)"), lambda match: [["마이너스", "영하"]]),
+    Rule(
+        "money",
+        re.compile(rf"([{re.escape(''.join(_CURRENCIES))}])\s?({_NUMBER})"),
+        lambda match: [_number(match[2]), list(_CURRENCIES[match[1]])],
+    ),
+    Rule("time", re.compile(r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?!\d)"), _clock),
+    Rule("range", re.compile(r"(?<=\d)\s?[-–—~]\s?(?=\d)"), lambda match: [["에서", "", "다시", "빼기", "부터"]]),
+    Rule(
+        "unit",
+        re.compile(rf"({_NUMBER})\s?({unit_pattern(_UNITS)})(?![a-zA-Z])", re.IGNORECASE),
+        lambda match: [_number(match[1]), list(_UNITS[match[2].lower()])],
+    ),
+    Rule(
+        "fraction",
+        re.compile(r"(?<![\d/])(\d{1,3})/([1-9]\d{0,2})(?![\d/])"),
+        lambda match: [[f"{integer_readings(match[2])[0]}분의{integer_readings(match[1])[0]}"]],
+    ),
+    Rule("number", re.compile(_NUMBER), lambda match: [_number(match.group())]),
+    symbol_rule(_SYMBOLS),
+)
