@@ -1,4 +1,4 @@
-"""Audio files: written whole or not at all."""
+"""Audio files: read as mono, written whole or not at all."""
 
 import io
 from pathlib import Path
@@ -7,10 +7,25 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from elocution.errors import DataError
 from elocution.files import reporting_disk_errors, write_bytes_atomically
 from elocution.types import Audio
 
-__all__ = ["write_wav"]
+__all__ = ["read_audio", "write_wav"]
+
+
+def read_audio(path: Path) -> Audio:
+    """The clip in `path`, at its own rate; channels are averaged.
+
+    Raises: DataError if the file cannot be read as audio, or holds no sample.
+    """
+    try:
+        samples, sample_rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (OSError, soundfile.SoundFileError) as error:
+        raise DataError(f"cannot read {path} as audio: {error}") from error
+    if len(samples) == 0:
+        raise DataError(f"the audio file {path} holds no sample")
+    return Audio(np.ascontiguousarray(samples.mean(axis=1)), int(sample_rate))
 
 
 def write_wav(path: Path, audio: Audio) -> None:

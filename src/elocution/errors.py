@@ -8,6 +8,8 @@ ElocutionError
 │   └── RatioMismatch             sampling and training log-probs disagree where they must not
 ├── RewardError                   scores could not be had
 │   └── RewardUnavailable         a scorer is down: not the policy's fault, never a number
+├── ProtocolError                 a message between client and server cannot be read
+├── ServerError                   a server cannot start
 ├── CheckpointError               a checkpoint is missing, truncated, or of another run
 ├── RunDirectoryError             a run directory is in use, or holds what it should not
 ├── StorageError                  a file cannot be written: no space, no permission
@@ -28,10 +30,12 @@ __all__ = [
     "MemoryExhausted",
     "MissingDependency",
     "NonFiniteError",
+    "ProtocolError",
     "RatioMismatch",
     "RewardError",
     "RewardUnavailable",
     "RunDirectoryError",
+    "ServerError",
     "StorageError",
 ]
 
@@ -66,6 +70,14 @@ class RewardError(ElocutionError):
 
 class RewardUnavailable(RewardError):
     """A scorer is down: not the policy's fault, and never a number."""
+
+
+class ProtocolError(ElocutionError):
+    """A message between client and server cannot be read."""
+
+
+class ServerError(ElocutionError):
+    """A server cannot start."""
 
 
 class CheckpointError(ElocutionError):

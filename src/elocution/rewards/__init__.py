@@ -7,7 +7,10 @@ from elocution.rewards.base import Reward, describe_failure, score_all
 
 __all__ = ["REWARDS", "Reward", "load_reward", "score_all"]
 
-REWARDS = {"wer_nll": "elocution.rewards.wer_nll:WerNllReward"}
+REWARDS = {
+    "remote": "elocution.rewards.remote:RemoteReward",
+    "wer_nll": "elocution.rewards.wer_nll:WerNllReward",
+}
 
 
 def load_reward(config: RewardConfig) -> Reward:

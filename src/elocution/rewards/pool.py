@@ -39,7 +39,7 @@ class ScoringPool(Generic[Task, Result]):
     """`workers` processes that each call `factory()` once and its result for every task.
 
     `factory` and the tasks must be picklable; `workers` = 0 means one for each core. Processes start at the first
-    task and end with the context.
+    task and end with the context. Several threads may call `map` at once and share the processes.
     """
 
     def __init__(
@@ -48,16 +48,21 @@ class ScoringPool(Generic[Task, Result]):
         self._factory, self._timeout_s = factory, timeout_s
         self._workers = workers or os.cpu_count() or 1
         self._pool: ProcessPool | None = None
+        self._starting = threading.Lock()
+        self._is_closed = False
 
     def __enter__(self) -> Self:
+        self._is_closed = False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            _end(self._pool)
-            self._pool = None
+        with self._starting:
+            self._is_closed = True
+            if self._pool is not None:
+                _end(self._pool)
+                self._pool = None
 
     def map(
         self, tasks: Sequence[Task], on_progress: Callable[[int, int], None] | None = None
@@ -90,6 +95,12 @@ class ScoringPool(Generic[Task, Result]):
 
     def _running(self) -> ProcessPool:
         """The pool, started and known to answer; one that lost a worker while it had no task is made anew."""
+        with self._starting:
+            return self._started()
+
+    def _started(self) -> ProcessPool:
+        if self._is_closed:
+            raise RewardUnavailable("the scoring processes have been ended")
         if self._pool is not None:
             if self._pool.active:
                 return self._pool
