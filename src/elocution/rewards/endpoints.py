@@ -23,6 +23,7 @@ class _Endpoint:
     under_way: int = 0
     asked: int = 0
     failures: int = 0
+    failing_since: float = 0.0
     open_until: float = 0.0
 
     def takes(self, now: float) -> bool:
@@ -51,6 +52,12 @@ class Endpoints:
             chosen.asked += 1
             return chosen.url
 
+    def failing_for_s(self) -> float:
+        """How long every server has failed without a success between, seconds; 0 if one has not."""
+        with self._lock:
+            now = self._clock()
+            return min(now - one.failing_since if one.failures else 0.0 for one in self._endpoints.values())
+
     def succeeded(self, url: str) -> None:
         """The server answered: whatever failed before is forgotten."""
         with self._lock:
@@ -63,6 +70,8 @@ class Endpoints:
         with self._lock:
             endpoint = self._endpoints[url]
             endpoint.under_way -= 1
+            if not endpoint.failures:
+                endpoint.failing_since = self._clock()
             endpoint.failures += 1
             extra = endpoint.failures - _FAILURES_TO_OPEN
             if extra >= 0:

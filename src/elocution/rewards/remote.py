@@ -110,7 +110,10 @@ class RemoteReward:
         return {index: found[id(audio), text, language] for index, (text, language, audio) in clips.items()}
 
     def _score_request(self, clips: Sequence[_Spoken]) -> list[Score]:
-        """The scores of the clips of one request. What a server leaves unscored is asked of another."""
+        """The scores of the clips of one request. What a server leaves unscored is asked of another.
+
+        While no server answers, the time that other requests have waited counts, or a step would wait for each anew.
+        """
         deadline = time.monotonic() + self._remote.deadline_s
         scores: dict[int, Score] = {}
         tried: set[str] = set()
@@ -147,17 +150,21 @@ class RemoteReward:
         return url, answers
 
     def _take(self, tried: set[str], deadline: float) -> str:
+        """A server to ask; waits while all are shut out."""
         while True:
             url = self._endpoints.take(tried)
             if url is not None:
                 return url
-            if time.monotonic() >= deadline or self._closing.wait(0.05):
+            if time.monotonic() >= self._give_up_at(deadline) or self._closing.wait(0.05):
                 raise RewardUnavailable(f"every reward server is shut out after failures: {', '.join(self._urls)}")
 
     def _pause(self, attempt: int, deadline: float) -> bool:
         """Waits before another try; False if there is no time for one."""
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (attempt - 1))
-        return time.monotonic() + pause < deadline and not self._closing.wait(pause)
+        return time.monotonic() + pause < self._give_up_at(deadline) and not self._closing.wait(pause)
+
+    def _give_up_at(self, deadline: float) -> float:
+        return min(deadline, time.monotonic() + self._remote.deadline_s - self._endpoints.failing_for_s())
 
     def _ask_at(self, url: str, clips: Sequence[_Spoken], deadline: float) -> list[Score]:
         if self._client is None:

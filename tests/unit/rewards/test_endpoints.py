@@ -80,3 +80,17 @@ def test_a_server_on_trial_gets_one_request_until_it_answers() -> None:
     assert endpoints.take() is None
     endpoints.succeeded("a")
     assert [endpoints.take() for _ in range(2)] == ["a", "a"]
+
+
+def test_the_time_of_failure_is_that_of_the_last_server_to_fail() -> None:
+    clock = Clock()
+    endpoints = Endpoints(["a", "b"], clock=clock)
+    endpoints.failed(_taken(endpoints, "b"))
+    clock.now += 5.0
+    assert endpoints.failing_for_s() == 0.0
+    endpoints.failed(_taken(endpoints, "a"))
+    clock.now += 2.0
+    endpoints.failed(_taken(endpoints, "a"))
+    assert endpoints.failing_for_s() == 2.0
+    endpoints.succeeded(_taken(endpoints, "a"))
+    assert endpoints.failing_for_s() == 0.0
