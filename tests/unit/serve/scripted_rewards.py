@@ -12,7 +12,7 @@ from elocution.rewards.pool import ScoringPool
 from elocution.rewards.wer_nll import Heard, WerNllReward
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["ByText", "CountsCalls", "HearsNothing", "Sleeps"]
+__all__ = ["ByText", "CountsCalls", "HearsNothing"]
 
 
 def _obey(clip: tuple[Audio, str]) -> Heard:
@@ -24,24 +24,11 @@ def _obey(clip: tuple[Audio, str]) -> Heard:
     return Heard(text, 0.0, float("nan") if text.startswith("nan") else 0.0)
 
 
-def _sleep(seconds: float, clip: tuple[Audio, str]) -> Heard:
-    time.sleep(seconds)
-    return Heard(clip[1], 0.0, 0.0)
-
-
 class ByText(WerNllReward):
     """The real reward over the real pool, whose recogniser hangs, raises or answers NaN where the text begins so."""
 
     def __init__(self, config: RewardConfig) -> None:
         pool = ScoringPool(partial(_give, _obey), workers=config.workers, timeout_s=config.timeout_s)
-        super().__init__(config, pool)
-
-
-class Sleeps(WerNllReward):
-    """The real reward over the real pool; its recogniser hears the text and takes 0.1 s for it."""
-
-    def __init__(self, config: RewardConfig) -> None:
-        pool = ScoringPool(partial(_give, partial(_sleep, 0.1)), workers=config.workers, timeout_s=config.timeout_s)
         super().__init__(config, pool)
 
 
