@@ -9,7 +9,7 @@ ifndef RUN
 RUN := $(if $(wildcard runs/demo),runs/demo-$(shell date +%Y%m%d-%H%M%S),runs/demo)
 endif
 
-.PHONY: help setup demo test test-slow test-whisper test-vllm smoke check fix docs bench tiny clean
+.PHONY: help setup demo test test-slow test-whisper test-vllm smoke check fix docs bench bench-serve tiny clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,9 @@ bench: $(STAMP)  ## generation against transformers, time of a step, the learner
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/logprobs.py
 	$(BIN)/python benchmarks/learner.py
+
+bench-serve: $(STAMP)  ## the reward server under load, against the same models called directly, in five minutes
+	$(BIN)/python benchmarks/serve.py
 
 tiny: $(TINY_STAMP)  ## make the tiny codec and checkpoint again, in about an hour
 	$(BIN)/elocution tiny build --output build/tiny

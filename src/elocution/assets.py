@@ -12,6 +12,7 @@ CHECKSUMS = _ROOT / "SHA256SUMS"
 BUILTIN = {
     "builtin:tiny-llasa": _ROOT / "llasa",
     "builtin:tiny-codec": _ROOT / "codec",
+    "builtin:tiny-clip": _ROOT / "speech" / "the-little-brother-was-young.flac",
     "builtin:tiny-train": _ROOT / "prompts" / "train.jsonl",
     "builtin:tiny-held-out": _ROOT / "prompts" / "held_out.jsonl",
 }

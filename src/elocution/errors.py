@@ -11,6 +11,8 @@ ElocutionError
 │   └── SyncError                 an engine is not proven to have the weights that it was given
 ├── RewardError                   scores could not be had
 │   └── RewardUnavailable         a scorer is down: not the policy's fault, never a number
+├── ProtocolError                 a message between client and server cannot be read
+├── ServerError                   a server cannot start
 ├── CheckpointError               a checkpoint is missing, truncated, or of another run
 ├── RunDirectoryError             a run directory is in use, or holds what it should not
 ├── StorageError                  a file cannot be written: no space, no permission
@@ -32,10 +34,12 @@ __all__ = [
     "MemoryExhausted",
     "MissingDependency",
     "NonFiniteError",
+    "ProtocolError",
     "RatioMismatch",
     "RewardError",
     "RewardUnavailable",
     "RunDirectoryError",
+    "ServerError",
     "StorageError",
     "SyncError",
     "Unverbalizable",
@@ -84,6 +88,14 @@ class RewardError(ElocutionError):
 
 class RewardUnavailable(RewardError):
     """A scorer is down: not the policy's fault, and never a number."""
+
+
+class ProtocolError(ElocutionError):
+    """A message between client and server cannot be read."""
+
+
+class ServerError(ElocutionError):
+    """A server cannot start."""
 
 
 class CheckpointError(ElocutionError):

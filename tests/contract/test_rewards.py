@@ -1,15 +1,17 @@
-"""What every reward of the table must do, whichever recognisers it listens with."""
+"""What every reward of the table must do, whichever recognisers it listens with, and wherever they run."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from elocution.config.tree import ComponentConfig, RewardConfig
+from elocution.config.tree import ComponentConfig, RewardConfig, RunConfig
 from elocution.errors import ConfigError
 from elocution.rewards import REWARDS, Reward, load_reward
 from elocution.rewards.base import FLOOR
+from elocution.testing.reward_server import running_reward_server
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Utterance
 
 RATE = 16_000
@@ -31,8 +33,24 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def reward(kind: str) -> Iterator[Reward]:
-    with load_reward(_config(kind, workers=2)) as reward:
+    with _entered(kind, workers=2) as reward:
         yield reward
+
+
+@contextmanager
+def _entered(kind: str, **settings: Any) -> Iterator[Reward]:
+    """The reward `kind`; a remote one asks a server that runs `wer_nll` with these settings."""
+    if kind != "remote":
+        with load_reward(_config(kind, **settings)) as reward:
+            yield reward
+        return
+    # Recognisers that fail on purpose would not pass the test that a server and its client make first.
+    untested = {"self_test": {"audio": ""}}
+    served = RunConfig.model_validate({"reward": {"type": "wer_nll", **untested, **settings}})
+    with running_reward_server(served) as url:
+        remote = {"urls": [url], "retries": 0}
+        with load_reward(RewardConfig.model_validate({"type": kind, "remote": remote, **untested})) as reward:
+            yield reward
 
 
 def _rollout(text: str, audio: Audio | None, outcome: Outcome = Outcome.SPEECH) -> Rollout:
@@ -81,8 +99,7 @@ def test_s01_s07_no_speech_takes_the_floor(reward: Reward, spoken: dict[str, Aud
 
 @pytest.mark.parametrize("outcome", NO_SPEECH)
 def test_no_speech_is_not_listened_to(kind: str, spoken: dict[str, Audio], outcome: Outcome) -> None:
-    config = _config(kind, workers=1, nll="failing_recognisers:RaisesWhenScoring")
-    with load_reward(config) as reward:
+    with _entered(kind, workers=1, nll="failing_recognisers:RaisesWhenScoring") as reward:
         (score,) = reward([_rollout("nine", next(iter(spoken.values())), outcome)])
     assert score.error is None
 
@@ -96,8 +113,7 @@ def test_s06_noise_is_heard_as_nothing(reward: Reward) -> None:
 def test_s02_s09_a_recogniser_that_fails_gives_a_reason_and_no_number(kind: str, spoken: dict[str, Audio]) -> None:
     text = "nine nine seven one"
     loud = Audio(np.sign(spoken[text].samples) * np.float32(0.95), RATE)
-    config = _config(kind, workers=1, asr="failing_recognisers:RaisesOnLoudClips")
-    with load_reward(config) as reward:
+    with _entered(kind, workers=1, asr="failing_recognisers:RaisesOnLoudClips") as reward:
         scores = reward([_rollout(text, clip) for clip in (spoken[text], loud, spoken[text])])
     assert [score.value is None for score in scores] == [False, True, False]
     assert "the recogniser is down" in str(scores[1].error)

@@ -23,8 +23,8 @@ save_every = 60
 sentences = 2
 probe_sentences = 1
 """
-# These take minutes; that they are understood is seen from their help.
-LONG = {"elocution train", "elocution tiny build --output build/tiny"}
+# These take minutes or do not end; that they are understood is seen from their help.
+LONG = {"elocution train", "elocution serve rewards", "elocution tiny build --output build/tiny"}
 
 
 def commands() -> list[str]:

@@ -15,11 +15,11 @@ import elocution
 SOURCE = Path(elocution.__file__).parent
 LAYERS = (
     ("types", "errors", "registry", "assets", "__init__"),
-    ("files", "config", "text"),
+    ("files", "config", "text", "kserve"),
     ("audio",),
     ("measures", "codecs", "grpo"),
     ("policies", "rewards", "rollout", "data"),
-    ("train", "eval", "tiny", "generate"),
+    ("train", "eval", "tiny", "generate", "serve"),
     ("report", "cli", "testing", "__main__"),
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}

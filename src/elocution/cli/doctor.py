@@ -19,7 +19,11 @@ from elocution.assets import BUILTIN, find_damage
 __all__ = ["Finding", "doctor", "examine"]
 
 # What each optional set of packages brings, and a module that shows it is there.
-_EXTRAS = {"tiny-build": ("hibari", "sklearn"), "dev": ("pytest", "hypothesis", "mypy")}
+_EXTRAS = {
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
+    "tiny-build": ("hibari", "sklearn"),
+    "dev": ("pytest", "hypothesis", "mypy"),
+}
 
 
 @dataclass(frozen=True)

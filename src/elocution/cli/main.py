@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from elocution import __version__
-from elocution.cli import data, doctor, generate, report, score, tiny, train
+from elocution.cli import data, doctor, generate, report, score, serve, tiny, train
 from elocution.errors import ConfigError, ElocutionError
 
 __all__ = ["app", "main"]
@@ -27,6 +27,7 @@ app.command("generate")(generate.generate)
 app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
+app.add_typer(serve.app, name="serve")
 app.add_typer(tiny.app, name="tiny")
 
 
@@ -46,7 +47,7 @@ def _options(
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.INFO, format="%(message)s", stream=sys.stderr, force=True
     )
-    for noisy in ("httpx", "httpx2", "matplotlib", "numba", "urllib3", "filelock"):
+    for noisy in ("httpx", "httpx2", "httpcore2", "matplotlib", "numba", "urllib3", "filelock"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -16,9 +16,12 @@ __all__ = [
     "LoraSettings",
     "ModelConfig",
     "ParameterRule",
+    "RemoteRewardConfig",
     "RewardConfig",
+    "RewardServerConfig",
     "RolloutConfig",
     "RunConfig",
+    "SelfTestConfig",
     "ServerConfig",
     "StrictConfig",
     "SyncSettings",
@@ -191,6 +194,38 @@ class ComponentConfig(StrictConfig):
         return self
 
 
+class SelfTestConfig(StrictConfig):
+    """What a scorer must hear before it is trusted: by the reward server when it starts, by its client before step 1."""
+
+    audio: str = "builtin:tiny-clip"
+    """A clip that is known to be good: an audio file, or `builtin:NAME`; empty for no test."""
+    text: str = "the little brother was young"
+    """The words of the clip; the scorer must hear exactly these."""
+    language: str = "en"
+    """Language of the text, ISO 639-1."""
+    min_reward: float = 0.5
+    """The clip must score at least this, and noise less."""
+
+
+class RemoteRewardConfig(StrictConfig):
+    """Where the reward `remote` finds its servers, and how patient it is with them."""
+
+    urls: tuple[str, ...] = Field(default=(), strict=False)
+    """Reward servers, for example `["http://127.0.0.1:8000"]`; all must run the same reward."""
+    model: str = "token2wav_asr_wav"
+    """Name of the model that takes waveforms: the server's model name followed by `_wav`."""
+    token_env: str = ""
+    """Environment variable that holds the bearer token; empty for none."""
+    deadline_s: float = Field(default=200.0, gt=0, le=86_400)
+    """Longest time to wait for a score, retries included, seconds; above twice the server's `reward.timeout_s`."""
+    retries: int = Field(default=3, ge=0, le=100)
+    """How often a request is sent again before its clips count as unscored."""
+    clips_per_request: int = Field(default=4, ge=1, le=1024)
+    """Clips in one request; the server's `reward_server.max_batch_size` or fewer."""
+    concurrency: int = Field(default=16, ge=1, le=1024)
+    """Requests under way at once, to all servers together."""
+
+
 class RewardConfig(StrictConfig):
     """What makes one completion better than its siblings."""
 
@@ -224,6 +259,8 @@ class RewardConfig(StrictConfig):
     """Longest time that the reward may take to be built, to start, or to score all completions of a step, seconds."""
     max_unscored_share: float = Field(default=0.2, ge=0, le=1)
     """The run stops if more than this share of a step's completions could not be scored."""
+    self_test: SelfTestConfig = SelfTestConfig()
+    remote: RemoteRewardConfig = RemoteRewardConfig()
 
 
 class AlgorithmConfig(StrictConfig):
@@ -346,6 +383,39 @@ class EvalConfig(StrictConfig):
     """Held-out sentences whose audio is kept, the first of the file."""
 
 
+class RewardServerConfig(StrictConfig):
+    """The reward server, `elocution serve rewards`; training does not read this."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; beyond loopback, set a token."""
+    port: int = Field(default=8000, ge=0, le=65_535)
+    """TCP port; 0 takes a free one."""
+    metrics_port: int = Field(default=0, ge=0, le=65_535)
+    """TCP port of the Prometheus metrics; 0 serves them at `/metrics` of the main port."""
+    model_name: str = Field(default="token2wav_asr", pattern=r"^[A-Za-z0-9_.-]+$")
+    """Name of the model that takes codes; the one that takes waveforms has `_wav` behind it."""
+    token_env: str = ""
+    """Environment variable that holds the bearer token which clients must send; empty for none."""
+    max_batch_size: int = Field(default=32, ge=1, le=1024)
+    """Most clips in one request, and most clips of several requests that are scored together."""
+    max_delay_ms: float = Field(default=10.0, ge=0, le=10_000)
+    """Longest time that a clip waits for others to be scored with, milliseconds."""
+    concurrent_batches: int = Field(default=4, ge=1, le=64)
+    """Batches given to the reward at once; 1 for a reward of your own that threads must not share."""
+    max_waiting: int = Field(default=4096, ge=1)
+    """Clips that may wait; more are refused as busy."""
+    cache_entries: int = Field(default=65_536, ge=0)
+    """Scores remembered by codes or samples, text and language; 0 remembers none."""
+    max_clip_s: float = Field(default=120.0, gt=0, le=3600)
+    """Longest clip, seconds, as waveform or as codes."""
+    max_text_chars: int = Field(default=2000, ge=1, le=100_000)
+    """Longest text, characters."""
+    max_body_mib: float = Field(default=64.0, gt=0, le=2048)
+    """Largest request body, MiB, before and after decompression."""
+    drain_s: float = Field(default=60.0, gt=0, le=3600)
+    """Longest time that requests under way may take after SIGTERM, seconds."""
+
+
 class RunConfig(StrictConfig):
     """A whole run."""
 
@@ -359,6 +429,7 @@ class RunConfig(StrictConfig):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
+    reward_server: RewardServerConfig = RewardServerConfig()
 
     @model_validator(mode="after")
     def _check_across_fields(self) -> Self:
@@ -367,6 +438,8 @@ class RunConfig(StrictConfig):
                 f"eval.judge and reward.asr are both {self.reward.asr!r}; "
                 "the judge must be another recogniser, or reward hacking would not show"
             )
+        if self.reward.type == "remote" and not self.reward.remote.urls:
+            raise ValueError('reward.type = "remote" needs reward.remote.urls, for example ["http://127.0.0.1:8000"]')
         if self.train.minibatches > self.train.prompts_per_step:
             raise ValueError(
                 f"train.minibatches = {self.train.minibatches} cannot exceed "

@@ -10,6 +10,7 @@ __all__ = ["REWARDS", "Reward", "load_reward", "score_all"]
 REWARDS = {
     "wer_nll": "elocution.rewards.wer_nll:WerNllReward",
     "composite": "elocution.rewards.composite:CompositeReward",
+    "remote": "elocution.rewards.remote:RemoteReward",
 }
 
 

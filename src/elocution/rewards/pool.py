@@ -43,7 +43,7 @@ class ScoringPool(Generic[Task, Result]):
     """`workers` processes that each call `factory()` once and its result for every task.
 
     `factory` and the tasks must be picklable; `workers` = 0 means one for each core. Processes start at the first
-    task and end with the context. Tasks may come from several threads.
+    task and end with the context. Several threads may use it at once and share the processes.
     """
 
     def __init__(
@@ -52,16 +52,20 @@ class ScoringPool(Generic[Task, Result]):
         self._factory, self._timeout_s = factory, timeout_s
         self._workers = workers or os.cpu_count() or 1
         self._pool: ProcessPool | None = None
+        self._is_closed = False
 
     def __enter__(self) -> Self:
+        self._is_closed = False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            _end(self._pool)
-            self._pool = None
+        with _STARTING:
+            self._is_closed = True
+            if self._pool is not None:
+                _end(self._pool)
+                self._pool = None
 
     def submit(self, task: Task) -> Pending[Result | Exception]:
         """Begins with `task` as soon as a worker is free. One that fails is tried once more while its result is waited for.
@@ -99,6 +103,8 @@ class ScoringPool(Generic[Task, Result]):
 
     def _running(self) -> ProcessPool:
         """The pool, started and known to answer; one that lost a worker while it had no task is made anew."""
+        if self._is_closed:
+            raise RewardUnavailable("the scoring processes have been ended")
         if self._pool is not None:
             if self._pool.active:
                 return self._pool

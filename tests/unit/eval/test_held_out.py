@@ -6,7 +6,7 @@ import pytest
 
 from elocution.errors import RewardUnavailable
 from elocution.eval.held_out import HeldOutEvaluator
-from elocution.rollout.speak import SpeakTimes, SpokenGroup
+from elocution.rollout.speak import SpokenGroup
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Utterance
 
 TEXTS = ["one three", "six nine", "the house", "the school"]
@@ -19,9 +19,7 @@ class ScriptedSpeaker:
     def __init__(self) -> None:
         self.seeds: list[Sequence[tuple[int, ...]]] = []
 
-    def speak(
-        self, utterances: Sequence[Utterance], seeds: Sequence[Sequence[tuple[int, ...]]]
-    ) -> tuple[list[SpokenGroup], SpeakTimes]:
+    def speak(self, utterances: Sequence[Utterance], seeds: Sequence[Sequence[tuple[int, ...]]]) -> list[SpokenGroup]:
         self.seeds += seeds
         groups = []
         for utterance, outcome in zip(utterances, OUTCOMES, strict=True):
@@ -29,7 +27,7 @@ class ScriptedSpeaker:
             ids = np.zeros((1, 1), np.int64)
             completion = Completion(ids, np.zeros((1, 1), np.float32), FinishReason.STOP, 5)
             groups.append(SpokenGroup(utterance, ids[:, 0], (Rollout(utterance, completion, ids, audio, outcome),)))
-        return groups, SpeakTimes(0, 0)
+        return groups
 
 
 def evaluator(path: Path, transcripts: list[str | Exception], speaker: ScriptedSpeaker) -> HeldOutEvaluator:

@@ -131,6 +131,22 @@ def test_scorers_that_cannot_be_built_say_why() -> None:
         pool.map(["one"])
 
 
+def test_threads_share_the_workers_and_get_each_their_own_results() -> None:
+    with ScoringPool(build, workers=2, timeout_s=20.0) as pool, ThreadPoolExecutor(4) as threads:
+        tasks = [[f"task {thread} {index}" for index in range(10)] for thread in range(4)]
+        assert list(threads.map(pool.map, tasks)) == [[task.upper() for task in own] for own in tasks]
+        assert len(set(pool.map(["pid"] * 20))) <= 2
+
+
+def test_ended_workers_are_not_started_again() -> None:
+    with ScoringPool(build, workers=1, timeout_s=20.0) as pool:
+        assert pool.map(["one"]) == ["ONE"]
+    with pytest.raises(RewardUnavailable, match="have been ended"):
+        pool.map(["one"])
+    with pool:
+        assert pool.map(["one"]) == ["ONE"]
+
+
 def test_no_worker_outlives_the_context() -> None:
     with pytest.raises(KeyError), ScoringPool(build, workers=2, timeout_s=20.0) as pool:  # noqa: PT012
         pids = [int(str(pid)) for pid in pool.map(["pid"] * 4)]

@@ -1,0 +1,257 @@
+"""A reward that asks reward servers: waveforms out, typed scores back, no failure ever a number."""
+
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+import numpy as np
+
+from elocution.config.secrets import read_secret
+from elocution.config.tree import RewardConfig
+from elocution.errors import ConfigError, RewardError, RewardUnavailable
+from elocution.kserve import InferResponse, Tensor, text_tensor, texts_of
+from elocution.rewards.endpoints import Endpoints
+from elocution.rewards.kserve_client import KServeClient, RequestRefused
+from elocution.rewards.self_test import SelfTest, check_scores, load_self_test
+from elocution.types import Audio, Outcome, Rollout, Score
+
+__all__ = ["RemoteReward"]
+
+logger = logging.getLogger(__name__)
+
+_OUTPUTS = ("VALUES", "STATUS", "ERROR", "TRANSCRIPTS", "PARTS", "MEASURES")
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 8.0
+
+_Spoken = tuple[str, str, Audio]
+"""Text, language and sound: what a server needs to score."""
+
+
+class RemoteReward:
+    """The scores of the servers at `reward.remote.urls`, as they give them; range and direction are theirs.
+
+    Entering it tests every server with `reward.self_test`. A completion without speech takes what the servers give
+    silence, and is not sent. A request that fails is sent again, to another server if there is one, until its retries
+    or its deadline run out; then its clips have no score.
+    """
+
+    def __init__(self, config: RewardConfig) -> None:
+        remote = config.remote
+        if not remote.urls:
+            raise ConfigError('the reward "remote" needs reward.remote.urls, for example ["http://127.0.0.1:8000"]')
+        self._urls = tuple(dict.fromkeys(_checked_url(url) for url in remote.urls))
+        self._remote, self._test = remote, load_self_test(config.self_test)
+        self._token = read_secret(remote.token_env, "reward.remote.token_env")
+        self._endpoints = Endpoints(self._urls)
+        self._client: KServeClient | None = None
+        self._closing = threading.Event()
+        self._numbers = itertools.count()
+        self._floor: Score | None = None
+
+    def __enter__(self) -> Self:
+        self._closing.clear()
+        self._client = KServeClient(model=self._remote.model, token=self._token, connections=self._remote.concurrency)
+        try:
+            self._floor = self._test_servers()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        """One score for each rollout, in order.
+
+        Raises: RewardError if the servers have not been tested, because the reward was not entered.
+        """
+        if self._floor is None:
+            raise RewardError("the reward 'remote' must be entered before it scores")
+        clips = {
+            index: (rollout.utterance.text, rollout.utterance.language, rollout.audio)
+            for index, rollout in enumerate(rollouts)
+            if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
+        }
+        scores = self._score_clips(clips)
+        return [
+            scores[index] if index in scores else self._without_speech(rollout)
+            for index, rollout in enumerate(rollouts)
+        ]
+
+    def _without_speech(self, rollout: Rollout) -> Score:
+        if rollout.outcome is Outcome.SPEECH or self._floor is None:
+            return Score(value=None, error="the completion is marked as speech but has no audio")
+        return self._floor
+
+    def _score_clips(self, clips: Mapping[int, _Spoken]) -> dict[int, Score]:
+        """Scores by index. Clips that share one audio object and text are sent once, the longest first."""
+        distinct = {(id(audio), text, language): (text, language, audio) for text, language, audio in clips.values()}
+        order = sorted(distinct.values(), key=lambda clip: clip[2].duration_s, reverse=True)
+        size = self._remote.clips_per_request
+        requests = [order[start : start + size] for start in range(0, len(order), size)]
+        with ThreadPoolExecutor(self._remote.concurrency, thread_name_prefix="reward") as threads:
+            try:
+                answers = list(itertools.chain.from_iterable(threads.map(self._score_request, requests)))
+            except BaseException:
+                self._closing.set()
+                threads.shutdown(cancel_futures=True)
+                raise
+        found = {(id(clip[2]), clip[0], clip[1]): score for clip, score in zip(order, answers, strict=True)}
+        return {index: found[id(audio), text, language] for index, (text, language, audio) in clips.items()}
+
+    def _score_request(self, clips: Sequence[_Spoken]) -> list[Score]:
+        """The scores of the clips of one request. What a server leaves unscored is asked of another.
+
+        While no server answers, the time that other requests have waited counts, or a step would wait for each anew.
+        """
+        deadline = time.monotonic() + self._remote.deadline_s
+        scores: dict[int, Score] = {}
+        tried: set[str] = set()
+        for attempt in range(1 + self._remote.retries):
+            pending = [index for index in range(len(clips)) if index not in scores or scores[index].value is None]
+            if not pending or (attempt and not self._pause(attempt, deadline)):
+                break
+            try:
+                url, answers = self._ask([clips[index] for index in pending], tried, deadline)
+            except RequestRefused as error:
+                if len(pending) > 1:  # one clip may be to blame; the others must not share its fate
+                    return [scores.get(i) or self._score_request([clip])[0] for i, clip in enumerate(clips)]
+                return [scores.get(i) or _unscored(error) for i in range(len(clips))]
+            except RewardUnavailable as error:
+                answers = [_unscored(error)] * len(pending)
+            else:
+                tried.add(url)
+            scores |= dict(zip(pending, answers, strict=True))
+        return [scores[index] for index in range(len(clips))]
+
+    def _ask(self, clips: Sequence[_Spoken], tried: set[str], deadline: float) -> tuple[str, list[Score]]:
+        """The server that answered, and its scores."""
+        url = self._take(tried, deadline)
+        try:
+            answers = self._ask_at(url, clips, deadline)
+        except RequestRefused:
+            self._endpoints.succeeded(url)  # it is well, and says no
+            raise
+        except BaseException:
+            tried.add(url)
+            self._endpoints.failed(url)
+            raise
+        self._endpoints.succeeded(url)
+        return url, answers
+
+    def _take(self, tried: set[str], deadline: float) -> str:
+        """A server to ask; waits while all are shut out."""
+        while True:
+            url = self._endpoints.take(tried)
+            if url is not None:
+                return url
+            if time.monotonic() >= self._give_up_at(deadline) or self._closing.wait(0.05):
+                raise RewardUnavailable(f"every reward server is shut out after failures: {', '.join(self._urls)}")
+
+    def _pause(self, attempt: int, deadline: float) -> bool:
+        """Waits before another try; False if there is no time for one."""
+        pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (attempt - 1))
+        return time.monotonic() + pause < self._give_up_at(deadline) and not self._closing.wait(pause)
+
+    def _give_up_at(self, deadline: float) -> float:
+        return min(deadline, time.monotonic() + self._remote.deadline_s - self._endpoints.failing_for_s())
+
+    def _ask_at(self, url: str, clips: Sequence[_Spoken], deadline: float) -> list[Score]:
+        if self._client is None:
+            raise RewardUnavailable("the reward has been closed")
+        response = self._client.infer(
+            url, list(_tensors(clips)), outputs=_OUTPUTS, request_id=f"clips-{next(self._numbers)}", deadline=deadline
+        )
+        return _scores(response, len(clips), url)
+
+    def _test_servers(self) -> Score:
+        """What the servers give silence, once each of them has passed the test.
+
+        Raises: RewardUnavailable if one cannot be reached; RewardError if one fails, or they differ.
+        """
+        assert self._client is not None
+        versions = {url: self._client.reward_version(url, timeout_s=self._remote.deadline_s) for url in self._urls}
+        if len(set(versions.values())) > 1:
+            raise RewardError(
+                "the reward servers score differently: "
+                + ", ".join(f"{url} has reward version {version}" for url, version in versions.items())
+            )
+        floors = [self._test_server(url, self._test) for url in self._urls]
+        logger.info("reward servers tested: %s (reward version %s)", ", ".join(self._urls), versions[self._urls[0]])
+        return floors[0]
+
+    def _test_server(self, url: str, test: SelfTest) -> Score:
+        clips = [(test.text, test.language, clip) for clip in test.clips]
+        deadline = time.monotonic() + self._remote.deadline_s
+        scores = [self._ask_at(url, [clip], deadline)[0] for clip in clips]
+        return check_scores(test, scores, subject=f"the reward server {url}")
+
+    def _close(self) -> None:
+        self._closing.set()
+        self._floor = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def _unscored(error: RewardError) -> Score:
+    return Score(value=None, error=f"{type(error).__name__}: {error}")
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise ConfigError(f"reward.remote.urls: {url!r} is no URL: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.userinfo:
+        raise ConfigError(f"reward.remote.urls: {url!r} must look like http://HOST:PORT")
+    return url.rstrip("/")
+
+
+def _tensors(clips: Sequence[_Spoken]) -> Iterator[Tensor]:
+    longest = max(len(audio.samples) for _, _, audio in clips)
+    waves = np.zeros((len(clips), longest), np.float32)
+    for row, (_, _, audio) in zip(waves, clips, strict=True):
+        row[: len(audio.samples)] = audio.samples
+    yield Tensor("WAV", "FP32", waves)
+    yield Tensor("WAV_LENS", "INT32", np.array([[len(audio.samples)] for _, _, audio in clips], np.int32))
+    yield Tensor("SAMPLE_RATE", "INT32", np.array([[audio.sample_rate] for _, _, audio in clips], np.int32))
+    yield text_tensor("GT_TEXT", [text for text, _, _ in clips])
+    yield text_tensor("LANGUAGE", [language for _, language, _ in clips])
+
+
+def _scores(response: InferResponse, count: int, url: str) -> list[Score]:
+    """The scores in an answer.
+
+    Raises: RewardUnavailable if it is not what was asked for.
+    """
+    try:
+        if any(response.outputs[name].values.shape != (count, 1) for name in _OUTPUTS):
+            shapes = {name: response.outputs[name].values.shape for name in _OUTPUTS}
+            raise ValueError(f"expected outputs of shape [{count}, 1], got {shapes}")
+        if response.outputs["VALUES"].datatype != "FP64":
+            raise ValueError(f"VALUES has datatype {response.outputs['VALUES'].datatype}, expected FP64")
+        values = response.outputs["VALUES"].values[:, 0].tolist()
+        texts = [texts_of(response.outputs[name]) for name in _OUTPUTS[1:]]
+        return [_score(value, *one) for value, *one in zip(values, *texts, strict=True)]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RewardUnavailable(f"{url} gave a broken answer: {error}") from error
+
+
+def _score(value: float, status: str, reason: str, transcript: str, parts: str, measures: str) -> Score:
+    if status == "unscored":
+        return Score(value=None, error=reason or "the server gave no reason")
+    if status not in ("scored", "unscorable"):
+        raise ValueError(f"unknown status {status!r:.40}")
+    raw: Any = json.loads(measures)
+    return Score(value, raw, transcript, parts=json.loads(parts))

@@ -1,0 +1,1 @@
+"""Servers: rewards over KServe v2."""
