@@ -77,6 +77,7 @@ def test_s76_six_steps_equal_three_and_three_resumed_to_the_bit(whole: Path, tmp
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     metrics = run / "metrics.jsonl"
     deadline = time.monotonic() + 300
@@ -84,7 +85,8 @@ def test_s76_six_steps_equal_three_and_three_resumed_to_the_bit(whole: Path, tmp
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
+    # To the whole group, as `timeout` and a terminal do it: the scoring processes must not die of it.
+    os.killpg(process.pid, signal.SIGTERM)
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
     assert "stopped by SIGTERM after step" in stdout

@@ -7,7 +7,6 @@ the process that started it, however that one ended.
 import multiprocessing
 import multiprocessing.connection
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -176,7 +175,8 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 def _start(factory: Callable[[], Callable[[Any], Any]]) -> None:
     """Runs in a worker before its first task; a factory that fails makes every task fail with its reason."""
     global _score
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which finishes its stage first
+    # Ctrl-C, and a SIGTERM to the whole group as `timeout` sends it, are for the parent, which finishes its stage first.
+    os.setsid()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     limit = threading.Timer(_START_TIMEOUT_S, os._exit, (1,))
     limit.start()
