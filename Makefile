@@ -53,7 +53,7 @@ $(VLLM_STAMP):
 	@touch $@
 
 test-vllm: $(STAMP) $(VLLM_STAMP)  ## run the tests against a real vLLM server on the CPU
-	ELOCUTION_VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/python -m pytest -m vllm tests/vllm
+	ELOCUTION_VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm
 
 smoke: $(STAMP)  ## a small run and its report, in a minute
 	$(BIN)/python -m pytest tests/integration/test_run.py -k "promises or report"

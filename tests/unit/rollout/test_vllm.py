@@ -1,4 +1,4 @@
-"""What the engine does with servers that lie, die, or answer late. Samples of a real server: tests/vllm."""
+"""What the engine does with servers that lie, die, or answer late. Samples of a real server: tests/real_vllm."""
 
 import threading
 import time
