@@ -87,3 +87,9 @@ def test_all_lists_exactly_the_public_names(name: str) -> None:
 def test_light_imports_do_not_load_torch(name: str) -> None:
     code = f"import {name}, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_command_line_starts_without_the_packages_that_doctor_tries() -> None:
+    heavy = ("numpy", "soundfile", "tomli_w", "scipy", "httpx2")
+    code = f"import elocution.cli.main, sys; sys.exit(any(name in sys.modules for name in {heavy}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,12 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from tqdm import tqdm
 
-from elocution.assets import resolve_path
-from elocution.data.clips import open_clips
-from elocution.data.prompts import load_prompts
-from elocution.data.tokenize import TokenizeSettings, push_shards, tokenize_clips
 from elocution.errors import DataError
 
 __all__ = ["app", "tokenize", "validate"]
@@ -23,6 +18,8 @@ def validate(
     language: Annotated[list[str] | None, typer.Option(help="Languages allowed; repeatable. Default: en.")] = None,
 ) -> None:
     """Lists every bad row of a prompt file by line; the exit status is 1 if there is one."""
+    from elocution.data.prompts import load_prompts
+
     prompts = load_prompts(path, languages=language or ["en"], on_bad_row="skip", check_text=lambda utterance: None)
     for row in prompts.skipped:
         typer.echo(str(row))
@@ -61,6 +58,12 @@ def tokenize(
     Clips that cannot be used are listed in `rejected.jsonl` with their reasons. Called again with the same arguments, it
     goes on after the last whole shard.
     """
+    from tqdm import tqdm
+
+    from elocution.assets import resolve_path
+    from elocution.data.clips import open_clips
+    from elocution.data.tokenize import TokenizeSettings, push_shards, tokenize_clips
+
     clips = open_clips(source, split=split, audio_column=audio_column, text_column=text_column, language=language)
     settings = TokenizeSettings(
         codec, resolve_path(codec_path), min_s=min_s, max_s=max_s, shard_size=shard_size, workers=workers

@@ -60,6 +60,11 @@ def main() -> None:
             raise
         typer.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except ImportError as error:
+        if "--debug" in sys.argv:
+            raise
+        typer.echo(f"error: {error}; `elocution doctor` says what is missing or broken", err=True)
+        sys.exit(1)
     except (OSError, MemoryError) as error:  # the machine's trouble; other errors are bugs, and keep their traceback
         if "--debug" in sys.argv:
             raise

@@ -2,17 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elocution.audio import read_audio
-from elocution.config.load import load_config
-from elocution.data.clips import open_clips
 from elocution.errors import DataError
-from elocution.eval.separability import CONTROLS, ScoredClip, score_clips, summarize
-from elocution.files import write_text_atomically
-from elocution.rewards import load_reward
+
+if TYPE_CHECKING:
+    from elocution.eval.separability import ScoredClip
 
 __all__ = ["score"]
 
@@ -34,6 +31,13 @@ def score(
     not), how many are at its upper end, how its parts correlate, and what a clip costs. Try it before a night of training: a
     reward that cannot tell noise from speech will teach noise.
     """
+    from elocution.audio import read_audio
+    from elocution.config.load import load_config
+    from elocution.data.clips import open_clips
+    from elocution.eval.separability import CONTROLS, score_clips, summarize
+    from elocution.files import write_text_atomically
+    from elocution.rewards import load_reward
+
     clips = open_clips(path)
     count = min(limit, len(clips.ids)) if limit else len(clips.ids)
     if count < 2:
@@ -52,7 +56,7 @@ def score(
         typer.echo(f"scores of all {len(CONTROLS)} controls: {output}")
 
 
-def _clip_line(clip: ScoredClip) -> str:
+def _clip_line(clip: "ScoredClip") -> str:
     value = "unscored" if clip.score.value is None else f"{clip.score.value:8.3f}"
     facts = "  ".join(f"{name} {number:.3g}" for name, number in clip.score.raw.items())
     return f"{value}  {clip.id}  {facts}  {clip.score.error or clip.score.transcript or ''}"
@@ -74,7 +78,7 @@ def _number(value: float | None, width: int) -> str:
     return f"{'-':>{width}}" if value is None else f"{value:>{width}.3f}"
 
 
-def _row(clip: ScoredClip) -> dict[str, Any]:
+def _row(clip: "ScoredClip") -> dict[str, Any]:
     return {
         "id": clip.id,
         "control": clip.control,

@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elocution.config.load import dump_config, load_config
-from elocution.config.tree import RunConfig
 from elocution.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from elocution.config.tree import RunConfig
 
 __all__ = ["app", "rewards"]
 
@@ -51,6 +52,8 @@ def rewards(
 
     SIGTERM or Ctrl-C ends it once the requests under way are answered. More in docs/reward-server.md.
     """
+    from elocution.config.load import dump_config, load_config
+
     flags: dict[str, Any] = {"host": host, "port": port, "metrics_port": metrics_port, "model_name": model_name}
     own = [f"reward_server.{key}={json.dumps(value)}" for key, value in flags.items() if value is not None]
     resolved = load_config(config, [*(overrides or []), *own])
@@ -67,7 +70,7 @@ def rewards(
     serve_rewards(resolved, lambda url: typer.echo(_greeting(url, resolved)))
 
 
-def _greeting(url: str, config: RunConfig) -> str:
+def _greeting(url: str, config: "RunConfig") -> str:
     name = config.reward_server.model_name
     body = {
         "inputs": [

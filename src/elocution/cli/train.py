@@ -6,9 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from elocution.config.arithmetic import describe_batch, list_doubts
-from elocution.config.load import dump_config, load_config
-
 __all__ = ["train"]
 
 
@@ -39,6 +36,9 @@ def train(
 
     SIGTERM or Ctrl-C ends the run at the next stage with a checkpoint; `--resume` continues it.
     """
+    from elocution.config.arithmetic import describe_batch, list_doubts
+    from elocution.config.load import dump_config, load_config
+
     if resume and output_dir is None:
         raise typer.BadParameter("--resume needs --output-dir, the run to continue")
     if resume and config is None and output_dir is not None and (output_dir / "config.toml").is_file():
