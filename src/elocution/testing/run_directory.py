@@ -71,7 +71,16 @@ def _evaluation(path: Path, name: str, step: int, wer: float, pitch_hz: float) -
         audio = f"audio/{name}/{number:04d}.wav"
         write_wav(path / audio, _tone(pitch_hz + 10 * number))
         text = f"the doctor visited the school {number}"
-        probes.append({"utterance_id": f"h-{number}", "text": text, "transcript": text, "wer": 0.0, "audio": audio})
+        probes.append(
+            {
+                "utterance_id": f"h-{number}",
+                "text": text,
+                "transcript": text,
+                "wer": 0.0,
+                "decisions": [],
+                "audio": audio,
+            }
+        )
     return {
         "name": name,
         "step": step,
@@ -90,7 +99,7 @@ def _evaluation(path: Path, name: str, step: int, wer: float, pitch_hz: float) -
         "share_above_half": wer / 3,
         "runaway_share": 0.0,
         "mean_duration_s": 1.75,
-        "normalizer": "basic-1",
+        "normalizer": "spoken-1",
         "duration_s": 20.0,
         "probes": probes,
     }

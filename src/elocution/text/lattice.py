@@ -6,6 +6,7 @@ date or a symbol has several; most words have one. The slots of a text span a gr
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 __all__ = ["Decision", "Pairing", "Reading", "Slot", "first_readings", "nearest_readings"]
 
@@ -50,28 +51,30 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class _Arc:
-    start: int
+    """A word, or nothing (None), of slot `slot`. `compound` is what stands there if other spelling is assumed."""
+
     end: int
-    word: str | None  # None: nothing is heard
+    word: str | None
+    slot: int
     price: int = 0
-    written: str = ""
-    read: str = ""
-    rule: str = ""
+    compound: str = ""
 
 
 @dataclass
 class _Graph:
-    """Arcs by their last node; nodes are numbered so that an arc always leads to a higher one."""
+    """Arcs by their first node. Readings of a slot share their beginnings and endings."""
 
-    ends: list[list[_Arc]] = field(default_factory=lambda: [[]])
+    starts: list[list[_Arc]] = field(default_factory=lambda: [[]])
+    last: int = 0
 
     def node(self) -> int:
-        self.ends.append([])
-        return len(self.ends) - 1
+        self.starts.append([])
+        return len(self.starts) - 1
 
-    def arcs(self) -> Iterator[_Arc]:
-        for arcs in self.ends:
-            yield from arcs
+    def arcs(self) -> Iterator[tuple[int, _Arc]]:
+        for start, arcs in enumerate(self.starts):
+            for arc in arcs:
+                yield start, arc
 
 
 def first_readings(slots: Sequence[Slot]) -> tuple[str, ...]:
@@ -91,15 +94,12 @@ def nearest_readings(reference: Sequence[Slot], hypothesis: Sequence[Slot]) -> P
     if first_readings(reference) == heard:
         return Pairing(heard, heard, (*_usual("reference", reference), *_usual("hypothesis", hypothesis)))
     wanted, said = _graph(reference), _graph(hypothesis)
-    said = _with_compounds(said, wanted)
-    steps = _cheapest_path(wanted, said)
+    steps = _cheapest_path(wanted, _with_compounds(said, wanted))
+    ours, theirs = ([arc for pair in steps if (arc := pair[side]) is not None] for side in (0, 1))
     return Pairing(
-        tuple(a.word for a, _ in steps if a is not None and a.word is not None),
-        tuple(b.word for _, b in steps if b is not None and b.word is not None),
-        (
-            *_decisions("reference", [a for a, _ in steps if a is not None]),
-            *_decisions("hypothesis", [b for _, b in steps if b is not None]),
-        ),
+        tuple(arc.word for arc in ours if arc.word is not None),
+        tuple(arc.word for arc in theirs if arc.word is not None),
+        (*_decisions("reference", reference, ours), *_decisions("hypothesis", hypothesis, theirs)),
     )
 
 
@@ -109,132 +109,142 @@ def _usual(side: str, slots: Sequence[Slot]) -> Iterator[Decision]:
             yield Decision(side, slot.written, " ".join(slot.readings[0].words), slot.readings[0].rule)
 
 
-def _decisions(side: str, arcs: Sequence[_Arc]) -> Iterator[Decision]:
-    return (Decision(side, arc.written, arc.read, arc.rule) for arc in arcs if arc.rule)
+def _decisions(side: str, slots: Sequence[Slot], path: Sequence[_Arc]) -> Iterator[Decision]:
+    at = 0
+    while at < len(path):
+        first = path[at]
+        run = [first]
+        while at + len(run) < len(path) and path[at + len(run)].slot == first.slot:
+            run.append(path[at + len(run)])
+        at += len(run)
+        words = tuple(arc.word for arc in run if arc.word is not None)
+        if first.compound:
+            yield Decision(side, first.compound, " ".join(words), "compound")
+            continue
+        rule = next((reading.rule for reading in slots[first.slot].readings if reading.words == words), "")
+        if rule:
+            yield Decision(side, slots[first.slot].written, " ".join(words), rule)
 
 
 def _graph(slots: Sequence[Slot]) -> _Graph:
     graph = _Graph()
-    start = 0
-    for slot in slots:
-        last: list[_Arc] = []
-        for price, reading in enumerate(slot.readings):
-            node = start
-            words: list[str | None] = list(reading.words) or [None]
-            for position, word in enumerate(words):
-                told = position == 0
-                arc = _Arc(
-                    node,
-                    -1,
-                    word,
-                    price if told else 0,
-                    slot.written if told else "",
-                    " ".join(reading.words) if told else "",
-                    reading.rule if told else "",
-                )
-                if position == len(words) - 1:
-                    last.append(arc)
-                else:
-                    node = graph.node()
-                    graph.ends[node].append(_ending_at(arc, node))
-        start = graph.node()
-        graph.ends[start].extend(_ending_at(arc, start) for arc in last)
+    for index, slot in enumerate(slots):
+        end = graph.node()
+        readings = [reading.words for reading in slot.readings]
+        _add_readings(graph, graph.last, end, index, frozenset(readings), readings[0], {})
+        graph.last = end
     return graph
 
 
-def _ending_at(arc: _Arc, end: int) -> _Arc:
-    return _Arc(arc.start, end, arc.word, arc.price, arc.written, arc.read, arc.rule)
+def _add_readings(
+    graph: _Graph,
+    start: int,
+    end: int,
+    slot: int,
+    tails: frozenset[tuple[str, ...]],
+    usual: tuple[str, ...] | None,
+    known: dict[tuple[frozenset[tuple[str, ...]], tuple[str, ...] | None], int],
+) -> None:
+    """Arcs from `start` for what may follow there. To leave the `usual` reading costs 1; equal tails share a node."""
+    if () in tails:
+        graph.starts[start].append(_Arc(end, None, slot, 1 if usual else 0))
+    for word in dict.fromkeys(tail[0] for tail in sorted(tails) if tail):
+        rest = frozenset(tail[1:] for tail in tails if tail and tail[0] == word)
+        stays = usual is not None and usual[:1] == (word,)
+        price = 1 if usual is not None and not stays else 0
+        following = usual[1:] if usual is not None and stays else None
+        if rest == {()}:
+            graph.starts[start].append(_Arc(end, word, slot, price))
+            continue
+        if (rest, following) not in known:
+            known[rest, following] = graph.node()
+            _add_readings(graph, known[rest, following], end, slot, rest, following, known)
+        graph.starts[start].append(_Arc(known[rest, following], word, slot, price))
 
 
 def _joined(graph: _Graph, words: frozenset[str]) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """Runs of two to six words of a graph that, written as one, are among `words`: (first node, last node, run)."""
     prefixes = {word[:length] for word in words for length in range(1, len(word) + 1)}
-    starts: dict[int, list[_Arc]] = {}
-    for arc in graph.arcs():
-        starts.setdefault(arc.start, []).append(arc)
-    for first in range(len(graph.ends)):
+    for first in range(len(graph.starts)):
         open_runs: list[tuple[int, tuple[str, ...]]] = [(first, ())]
         while open_runs:
             node, run = open_runs.pop()
             if len(run) > 1 and "".join(run) in words:
                 yield first, node, run
-            for arc in starts.get(node, ()) if len(run) < _MAX_JOINED else ():
+            for arc in graph.starts[node] if len(run) < _MAX_JOINED else ():
                 longer = run if arc.word is None else (*run, arc.word)
-                if not longer or "".join(longer) in prefixes:
+                if longer and "".join(longer) in prefixes:
                     open_runs.append((arc.end, longer))
 
 
 def _with_compounds(said: _Graph, wanted: _Graph) -> _Graph:
     """`said` with further ways to write its words: those of `wanted` that are the same letters."""
-    ours = frozenset(arc.word for arc in wanted.arcs() if arc.word is not None)
-    theirs = frozenset(arc.word for arc in said.arcs() if arc.word is not None)
-    merges = {(start, end, run) for start, end, run in _joined(said, ours)}
-    apart = {run for _, _, run in _joined(wanted, theirs)}
-    splits = [(arc, run) for arc in said.arcs() for run in sorted(apart) if arc.word == "".join(run)]
-    if not merges and not splits:
-        return said
-    # Nodes inside a split come between the two ends of an arc: number them again, by fractions of the old numbers.
-    places: list[float] = [float(node) for node in range(len(said.ends))]
-    arcs = list(said.arcs())
-    for start, end, run in sorted(merges):
-        arcs.append(_Arc(start, end, "".join(run), 1, " ".join(run), "".join(run), "compound"))
-    for arc, run in splits:
-        inner = [len(places) + offset for offset in range(len(run) - 1)]
-        places.extend(arc.end - 1 + (offset + 1) / len(run) for offset in range(len(run) - 1))
-        chain = [arc.start, *inner, arc.end]
+    ours = frozenset(arc.word for _, arc in wanted.arcs() if arc.word is not None)
+    theirs = frozenset(arc.word for _, arc in said.arcs() if arc.word is not None)
+    merges = sorted(set(_joined(said, ours)))
+    apart: dict[str, set[tuple[str, ...]]] = {}
+    for _, _, run in _joined(wanted, theirs):
+        apart.setdefault("".join(run), set()).add(run)
+    splits = [(start, arc, run) for start, arc in said.arcs() for run in sorted(apart.get(arc.word or "", ()))]
+    graph = _Graph([list(arcs) for arcs in said.starts], said.last)
+    # A slot number of its own keeps the words of a compound together; no slot of the text is negative.
+    slot = -1
+    for start, end, run in merges:
+        graph.starts[start].append(_Arc(end, "".join(run), slot, 1, " ".join(run)))
+        slot -= 1
+    for start, arc, run in splits:
+        node = start
         for position, word in enumerate(run):
-            told = position == 0
-            arcs.append(
-                _Arc(
-                    chain[position],
-                    chain[position + 1],
-                    word,
-                    arc.price + 1 if told else 0,
-                    "".join(run) if told else "",
-                    " ".join(run) if told else "",
-                    "compound" if told else "",
-                )
-            )
-    order = sorted(range(len(places)), key=lambda node: (places[node], node))
-    number = {node: position for position, node in enumerate(order)}
-    graph = _Graph([[] for _ in order])
-    for arc in arcs:
-        start, end = number[arc.start], number[arc.end]
-        graph.ends[end].append(_Arc(start, end, arc.word, arc.price, arc.written, arc.read, arc.rule))
+            end = arc.end if position == len(run) - 1 else graph.node()
+            price = arc.price + 1 if position == 0 else 0
+            graph.starts[node].append(_Arc(end, word, slot, price, "".join(run)))
+            node = end
+        slot -= 1
     return graph
 
 
 def _cheapest_path(wanted: _Graph, said: _Graph) -> list[tuple[_Arc | None, _Arc | None]]:
-    """Pairs of arcs along the alignment with the fewest edits; None where only one side moves."""
-    rows, columns = len(wanted.ends), len(said.ends)
-    costs = [[0] * columns for _ in range(rows)]
-    moves: list[list[tuple[_Arc | None, _Arc | None] | None]] = [[None] * columns for _ in range(rows)]
-    for i in range(rows):
-        for j in range(columns):
-            if i == j == 0:
-                continue
-            best = -1
-            move: tuple[_Arc | None, _Arc | None] | None = None
-            for a in wanted.ends[i]:
-                for b in said.ends[j]:
-                    if a.word is None or b.word is None:
-                        continue
-                    cost = costs[a.start][b.start] + a.price + b.price + (_EDIT if a.word != b.word else 0)
-                    if best < 0 or cost < best:
-                        best, move = cost, (a, b)
-            for a in wanted.ends[i]:
-                cost = costs[a.start][j] + a.price + (_EDIT if a.word is not None else 0)
-                if best < 0 or cost < best:
-                    best, move = cost, (a, None)
-            for b in said.ends[j]:
-                cost = costs[i][b.start] + b.price + (_EDIT if b.word is not None else 0)
-                if best < 0 or cost < best:
-                    best, move = cost, (None, b)
-            costs[i][j], moves[i][j] = best, move
-    i, j = rows - 1, columns - 1
-    steps: list[tuple[_Arc | None, _Arc | None]] = []
-    while (step := moves[i][j]) is not None:
+    """Pairs of arcs along the alignment with the fewest edits; None where only one side moves.
+
+    The search takes the cheapest pair of nodes next, so texts that are nearly the same are aligned in about linear time.
+    """
+    goal = (wanted.last, said.last)
+    came_from: dict[tuple[int, int], tuple[tuple[int, int], tuple[_Arc | None, _Arc | None]]] = {}
+    costs = {(0, 0): 0}
+    done: set[tuple[int, int]] = set()
+    queue: list[tuple[int, int, tuple[int, int]]] = [(0, 0, (0, 0))]
+    while queue:
+        cost, depth, pair = heappop(queue)
+        if pair in done:
+            continue
+        if pair == goal:
+            break
+        done.add(pair)
+        for target, price, step in _moves(pair, wanted.starts[pair[0]], said.starts[pair[1]]):
+            if target not in costs or cost + price < costs[target]:
+                costs[target] = cost + price
+                came_from[target] = (pair, step)
+                heappush(queue, (cost + price, depth - 1, target))  # among equals the furthest first
+    steps = []
+    pair = goal
+    while pair != (0, 0):
+        pair, step = came_from[pair]
         steps.append(step)
-        mine, theirs = step
-        i, j = (mine.start if mine else i), (theirs.start if theirs else j)
     return steps[::-1]
+
+
+def _moves(
+    pair: tuple[int, int], ours: Sequence[_Arc], theirs: Sequence[_Arc]
+) -> Iterator[tuple[tuple[int, int], int, tuple[_Arc | None, _Arc | None]]]:
+    """Steps from a pair of nodes: (next pair, price, arcs). Words side by side, then a deletion, then an insertion."""
+    i, j = pair
+    for a in ours:
+        if a.word is None:
+            continue
+        for b in theirs:
+            if b.word is not None:
+                yield (a.end, b.end), a.price + b.price + (_EDIT if a.word != b.word else 0), (a, b)
+    for a in ours:
+        yield (a.end, j), a.price + (_EDIT if a.word is not None else 0), (a, None)
+    for b in theirs:
+        yield (i, b.end), b.price + (_EDIT if b.word is not None else 0), (None, b)
