@@ -78,6 +78,8 @@ class WatchedReward:
         return self._call(f"scoring {len(rollouts)} completions", lambda: score_all(self._reward, rollouts))
 
     def _call(self, activity: str, work: Callable[[], Result]) -> Result:
+        if self._thread.has_ended:
+            raise RewardError(f"the reward {self._name!r} has ended; it must be entered before it scores, and only once")
         try:
             return self._thread.call(work, self._limit_s)
         except _NoAnswer as error:
@@ -132,6 +134,7 @@ class _Thread:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._last: Future[Any] | None = None
+        self.has_ended = False
         Thread(target=self._run, daemon=True, name="reward").start()
 
     @property
@@ -149,6 +152,7 @@ class _Thread:
         return future.result()
 
     def end(self) -> None:
+        self.has_ended = True
         self._jobs.put(None)
 
     def _run(self) -> None:
