@@ -196,7 +196,11 @@ SMALL = [
 
 def _untimed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {key: value for key, value in row.items() if not key.startswith(("time/", "memory/")) and key != "duration_s"}
+        {
+            key: value
+            for key, value in row.items()
+            if not key.startswith(("time/", "idle/", "memory/")) and key != "duration_s"
+        }
         for row in rows
     ]
 
