@@ -3,7 +3,7 @@
 Frozen; unknown keys are errors. Imports no torch.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -35,6 +35,13 @@ class StrictConfig(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, strict=True, use_attribute_docstrings=True
     )
+
+    @field_validator("*")
+    @classmethod
+    def _refuse_enormous(cls, value: Any) -> Any:
+        if isinstance(value, int) and value >= 2**63:
+            raise ValueError("must be below 2^63, the end of TOML's integers")
+        return value
 
 
 class LoraSettings(StrictConfig):
