@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,17 @@ def test_a_file_beyond_all_measure_is_one_message_too(tmp_path: Path, text: str)
     (tmp_path / "c.toml").write_text(text)
     with pytest.raises(ConfigError, match=rf"{tmp_path / 'c.toml'}: not valid TOML"):
         load_config(tmp_path / "c.toml")
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("algorithm.clip_high=1e300", "must be 0 or between 1e-15 and 1e15 in size"),
+        ("rollout.temperature=1e-300", "must be 0 or between 1e-15 and 1e15 in size"),
+        ("algorithm.part_weights={wer=1e300}", "must be 0 or between 1e-15 and 1e15 in size"),
+        ("algorithm.fixed_length=9223372036854775807", "at most 1000000000"),
+    ],
+)
+def test_numbers_that_no_tensor_can_hold_are_refused(override: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--set {re.escape(override)}: .*{re.escape(reason)}"):
+        load_config(None, [override])
