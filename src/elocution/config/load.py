@@ -17,6 +17,7 @@ from elocution.errors import ConfigError
 __all__ = ["DEFAULT_NAME", "different_keys", "dump_config", "load_config"]
 
 DEFAULT_NAME = "configs/llasa/tiny.toml (embedded)"
+_SHOWN = 200  # characters of a value in a message
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
@@ -28,10 +29,10 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     text = _read(path)
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # thousands of digits or brackets are no TOMLDecodeError
         raise ConfigError(f"{name}: not valid TOML: {error}") from error
     _check_keys(tree, RunConfig, name, text)
-    places = {_apply_override(tree, override): f"--set {override}" for override in overrides}
+    places = {_apply_override(tree, override): _place(override) for override in overrides}
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
@@ -73,26 +74,44 @@ def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
     """Sets the value in `tree`; returns the path of its key."""
     key, equals, value = override.partition("=")
     parts = tuple(key.strip().split("."))
+    place = _place(override)
     if not equals or not all(parts):
-        raise ConfigError(f"--set {override}: expected section.key=value, for example --set train.steps=10")
+        raise ConfigError(f"{place}: expected section.key=value, for example --set train.steps=10")
     try:
         read = tomllib.loads(f"value = {value.strip()}")
     except tomllib.TOMLDecodeError:
         read = {"value": value.strip()}  # a bare word is a string
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place}: the value cannot be read: {error}") from error
     if read.keys() != {"value"}:
-        raise ConfigError(f"--set {override!r}: it holds several lines; give each value its own --set")
+        raise ConfigError(f"{place}: it holds several lines; give each value its own --set")
     parsed = read["value"]
     branch: dict[str, Any] = {parts[-1]: parsed}
     for part in reversed(parts[:-1]):
         branch = {part: branch}
-    _check_keys(branch, RunConfig, f"--set {override}", "")
+    _check_keys(branch, RunConfig, place, "")
     node = tree
     for part in parts[:-1]:
         node = node.setdefault(part, {})
         if not isinstance(node, dict):
-            raise ConfigError(f"--set {override}: {part!r} is a value, not a section")
+            raise ConfigError(f"{place}: {part!r} is a value, not a section")
     node[parts[-1]] = parsed
     return parts
+
+
+def _place(override: str) -> str:
+    """An override as a message shows it: on one line, and cut where it is long."""
+    shown = override if override.isprintable() else repr(override)
+    return f"--set {shown if len(shown) <= _SHOWN else f'{shown[:_SHOWN]}…'}"
+
+
+def _show(value: object) -> str:
+    """`repr`, cut where it is long, also of a number that has more digits than Python prints."""
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):
+        return f"{type(value).__name__} of enormous size"
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
 
 def _check_keys(
@@ -104,11 +123,11 @@ def _check_keys(
         if key not in model.model_fields:
             nearest = get_close_matches(key, model.model_fields, n=1) or _elsewhere(key)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"known here: {', '.join(model.model_fields)}"
-            raise ConfigError(f"{place}: unknown key {full_name!r}; {hint}")
+            raise ConfigError(f"{place}: unknown key {_show(full_name)}; {hint}")
         below = _section(model, key)
         if below is not None:
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{place}: {full_name!r} is a section, got {value!r}")
+                raise ConfigError(f"{place}: {full_name!r} is a section, got {_show(value)}")
             _check_keys(value, below, name, text, path)
 
 
@@ -165,7 +184,7 @@ def _describe(error: ValidationError, name: str, text: str, places: Mapping[tupl
         allowed = _allowed(path)
         # With one bound, the reason has said it already.
         hint = f" (allowed: {allowed})" if " and " in allowed else ""
-        lines.append(f"{place}: {'.'.join(path)} = {problem['input']!r}: {reason}{hint}")
+        lines.append(f"{place}: {'.'.join(path)} = {_show(problem['input'])}: {reason}{hint}")
     return "\n".join(lines)
 
 

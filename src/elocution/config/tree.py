@@ -3,7 +3,7 @@
 Frozen; unknown keys are errors. Imports no torch.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -35,6 +35,17 @@ class StrictConfig(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, strict=True, use_attribute_docstrings=True
     )
+
+    @field_validator("*")
+    @classmethod
+    def _refuse_immeasurable(cls, value: Any) -> Any:
+        """Tensors are of 32-bit numbers, which end near 1e38 and 1e-38; products of two settings must fit too."""
+        for number in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]:
+            if isinstance(number, int) and number >= 2**63:
+                raise ValueError("must be below 2^63, the end of TOML's integers")
+            if isinstance(number, float) and number and not 1e-15 <= abs(number) <= 1e15:
+                raise ValueError("must be 0 or between 1e-15 and 1e15 in size")
+        return value
 
 
 class LoraSettings(StrictConfig):
@@ -292,7 +303,7 @@ class AlgorithmConfig(StrictConfig):
     """SAPO's temperature where the advantage is negative."""
     aggregation: Literal["token", "sequence", "fixed"] = "token"
     """What cells are averaged over: all of the step, each completion first, or a fixed length."""
-    fixed_length: int = Field(default=0, ge=0)
+    fixed_length: int = Field(default=0, ge=0, le=1_000_000_000)
     """With `fixed`: the length that stands for every completion's, positions."""
     channel_weights: str = ""
     """Weights of the channels' averages: "1,32" gives text 1 and shares 32 among the codebooks; empty counts cells alike."""

@@ -42,7 +42,9 @@ def read_run(path: Path) -> RunRecord:
     """
     config = path / "config.toml"
     if not config.is_file():
-        found = "no such folder" if not path.is_dir() else f"it has no {config.name}"
+        found = (
+            ("it is a file" if path.exists() else "no such folder") if not path.is_dir() else f"it has no {config.name}"
+        )
         raise RunDirectoryError(f"{path} is not a run directory: {found}; `elocution train` makes one")
     metrics, rollouts, evaluations = (
         read_json_lines(path / name) for name in ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")

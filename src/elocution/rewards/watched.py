@@ -84,7 +84,7 @@ class WatchedReward:
             return self._thread.call(work, self._limit_s)
         except _NoAnswer as error:
             raise RewardUnavailable(
-                f"the reward {self._name!r} has been {activity} for {self._limit_s:g} s without an answer; "
+                f"the reward {self._name!r} is still {activity} after {self._limit_s:g} s; "
                 "raise reward.call_timeout_s if it is not stuck but slow"
             ) from error
 
@@ -115,7 +115,7 @@ class _Limited:
             return True
         if wait_s is None or monotonic() >= self._deadline:
             raise RewardUnavailable(
-                f"the reward {self._name!r} has been scoring a completion for {self._limit_s:g} s without an answer; "
+                f"the reward {self._name!r} is still scoring a completion after {self._limit_s:g} s; "
                 "raise reward.call_timeout_s if it is not stuck but slow"
             )
         return False

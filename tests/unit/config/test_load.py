@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,46 @@ def test_weights_of_a_rewards_parts_survive_the_written_config(tmp_path: Path) -
     (tmp_path / "config.toml").write_text(dump_config(config))
     assert load_config(tmp_path / "config.toml") == config
     assert config.algorithm.part_weights == {"wer": 2.0, "nll": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("9" * 5000, "the value cannot be read: Exceeds the limit"),
+        ("[" * 2000, "the value cannot be read: "),
+        ("0x" + "f" * 5000, "of enormous size: must be below 2^63"),
+        ("9" * 30, "must be below 2^63"),
+        ("[" * 90 + "]" * 90, "valid integer"),
+        ("a\u2028b", "valid integer"),
+    ],
+)
+def test_a_value_beyond_all_measure_is_one_short_message(value: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [f"train.steps={value}"])
+    message = str(caught.value)
+    assert message.startswith("--set ")
+    assert "train.steps" in message
+    assert reason in message
+    assert len(message) < 700
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize("text", ["[train]\nsteps = " + "9" * 5000, "[train]\nsteps = " + "[" * 2000])
+def test_a_file_beyond_all_measure_is_one_message_too(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"{tmp_path / 'c.toml'}: not valid TOML"):
+        load_config(tmp_path / "c.toml")
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("algorithm.clip_high=1e300", "must be 0 or between 1e-15 and 1e15 in size"),
+        ("rollout.temperature=1e-300", "must be 0 or between 1e-15 and 1e15 in size"),
+        ("algorithm.part_weights={wer=1e300}", "must be 0 or between 1e-15 and 1e15 in size"),
+        ("algorithm.fixed_length=9223372036854775807", "at most 1000000000"),
+    ],
+)
+def test_numbers_that_no_tensor_can_hold_are_refused(override: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--set {re.escape(override)}: .*{re.escape(reason)}"):
+        load_config(None, [override])

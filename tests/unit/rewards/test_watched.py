@@ -102,7 +102,7 @@ def test_s05_a_reward_that_hangs_is_an_error_after_its_limit(
     stage: str, activity: str, hang: Callable[[], None]
 ) -> None:
     started = time.monotonic()
-    with pytest.raises(RewardUnavailable, match=rf"'mine:Reward' has been {activity} for 0\.2 s .*call_timeout_s"):
+    with pytest.raises(RewardUnavailable, match=rf"'mine:Reward' is still {activity} after 0\.2 s; .*call_timeout_s"):
         live({stage: hang}, limit_s=0.2)
     assert time.monotonic() - started < 10
 
@@ -162,7 +162,7 @@ class Sleeps(Staged):
 def test_the_limit_is_the_configs() -> None:
     config = RewardConfig(type=f"{__name__}:Sleeps", call_timeout_s=0.1)
     with (
-        pytest.raises(RewardUnavailable, match=r"Sleeps' has been scoring 2 completions for 0\.1 s"),
+        pytest.raises(RewardUnavailable, match=r"Sleeps' is still scoring 2 completions after 0\.1 s"),
         load_reward(config) as reward,
     ):
         reward(ROLLOUTS)
@@ -203,12 +203,12 @@ def test_s05_a_completion_that_is_scored_for_ever_ends_in_an_error_that_names_th
     score = pending({"wait": lambda: False}, limit_s=0.05)
     assert not score.wait(0.0)
     time.sleep(0.06)
-    with pytest.raises(RewardUnavailable, match=r"'mine:OneByOne' has been scoring a completion for 0\.05 s"):
+    with pytest.raises(RewardUnavailable, match=r"'mine:OneByOne' is still scoring a completion after 0\.05 s"):
         score.wait(0.1)
 
 
 def test_s05_a_reward_that_hangs_when_it_begins_with_a_completion_ends(hang: Callable[[], None]) -> None:
-    with pytest.raises(RewardUnavailable, match="has been starting to score a completion"):
+    with pytest.raises(RewardUnavailable, match="is still starting to score a completion"):
         pending({"start": hang}, limit_s=0.1)
 
 
