@@ -37,5 +37,5 @@ def test_s81_what_is_no_audio_is_named(tmp_path: Path, content: bytes | None, me
 
 def test_s81_a_file_without_a_sample_is_named(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", np.zeros(0), 8_000)
-    with pytest.raises(DataError, match="holds no sample"):
+    with pytest.raises(DataError, match="has no samples"):
         read_audio(tmp_path / "a.wav")
