@@ -31,7 +31,9 @@ def elocution(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def untimed(row: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: value for key, value in row.items() if not key.startswith(("time/", "idle/", "memory/")) and key != "duration_s"
+        key: value
+        for key, value in row.items()
+        if not key.startswith(("time/", "idle/", "memory/")) and key != "duration_s"
     }
 
 

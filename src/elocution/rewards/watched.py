@@ -79,7 +79,9 @@ class WatchedReward:
 
     def _call(self, activity: str, work: Callable[[], Result]) -> Result:
         if self._thread.has_ended:
-            raise RewardError(f"the reward {self._name!r} has ended; it must be entered before it scores, and only once")
+            raise RewardError(
+                f"the reward {self._name!r} has ended; it must be entered before it scores, and only once"
+            )
         try:
             return self._thread.call(work, self._limit_s)
         except _NoAnswer as error:
