@@ -3,9 +3,12 @@
 Frozen; unknown keys are errors. Imports no torch.
 """
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from elocution.config.rewards import ComponentConfig, RemoteRewardConfig, RewardConfig, SelfTestConfig
+from elocution.config.strict import StrictConfig
 
 __all__ = [
     "AlgorithmConfig",
@@ -27,25 +30,6 @@ __all__ = [
     "SyncSettings",
     "TrainConfig",
 ]
-
-
-class StrictConfig(BaseModel):
-    """Base of all sections: frozen, no unknown key, no NaN or infinity, no silent conversion of types."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, strict=True, use_attribute_docstrings=True
-    )
-
-    @field_validator("*")
-    @classmethod
-    def _refuse_immeasurable(cls, value: Any) -> Any:
-        """Tensors are of 32-bit numbers, which end near 1e38 and 1e-38; products of two settings must fit too."""
-        for number in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]:
-            if isinstance(number, int) and number >= 2**63:
-                raise ValueError("must be below 2^63, the end of TOML's integers")
-            if isinstance(number, float) and number and not 1e-15 <= abs(number) <= 1e15:
-                raise ValueError("must be 0 or between 1e-15 and 1e15 in size")
-        return value
 
 
 class LoraSettings(StrictConfig):
@@ -116,7 +100,7 @@ class ServerConfig(StrictConfig):
     """Port of the first server that is started, the others take those that follow; 0 takes free ones."""
     flags: tuple[str, ...] = Field(default=(), strict=False)
     """Further arguments of a server that is started, for example `--max-model-len=2048`."""
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default={})
     """Further environment variables of a server that is started."""
     start_timeout_s: float = Field(default=600.0, gt=0, le=86_400)
     """Longest time that a server may take to start, seconds."""
@@ -179,107 +163,12 @@ class RolloutConfig(StrictConfig):
     sync: SyncSettings = SyncSettings()
 
 
-class ComponentConfig(StrictConfig):
-    """One part of a composite reward: a measure made a utility in [0, 1], higher is better."""
-
-    fact: str
-    """Measure: a name of the table in docs/rewards.md."""
-    weight: float = Field(default=1.0, gt=0)
-    """Its weight; weights are divided by their sum."""
-    utility: Literal["tanh", "power", "exp", "linear", "band"]
-    """How the measure becomes a utility: `tanh` 1 - tanh(scale x); `power` exp(-scale x^power); `exp` exp(-x / scale);
-    `linear` 0 at `low`, 1 at `high`; `band` 1 from `low` to `high`, falling to 0 within `scale` outside."""
-    scale: float = Field(default=1.0, gt=0)
-    """Steepness or width, as `utility` says."""
-    power: float = Field(default=1.5, gt=0)
-    """Exponent of `power`."""
-    low: float = 0.0
-    """Lower end of `linear` and `band`."""
-    high: float = 1.0
-    """Upper end of `linear` and `band`; `linear` may fall from `low` to `high`."""
-
-    @model_validator(mode="after")
-    def _check_ends(self) -> Self:
-        if (self.utility == "band" and self.low > self.high) or (self.utility == "linear" and self.low == self.high):
-            raise ValueError(f"low = {self.low} and high = {self.high} leave nothing between them")
-        return self
-
-
-class SelfTestConfig(StrictConfig):
-    """What a scorer must hear before it is trusted: by the reward server when it starts, by its client before step 1."""
-
-    audio: str = "builtin:tiny-clip"
-    """A clip that is known to be good: an audio file, or `builtin:NAME`; empty for no test."""
-    text: str = "the little brother was young"
-    """The words of the clip; the scorer must hear exactly these."""
-    language: str = "en"
-    """Language of the text, ISO 639-1."""
-    min_reward: float = 0.5
-    """The clip must score at least this, and noise less."""
-
-
-class RemoteRewardConfig(StrictConfig):
-    """Where the reward `remote` finds its servers, and how patient it is with them."""
-
-    urls: tuple[str, ...] = Field(default=(), strict=False)
-    """Reward servers, for example `["http://127.0.0.1:8000"]`; all must run the same reward."""
-    model: str = "token2wav_asr_wav"
-    """Name of the model that takes waveforms: the server's model name followed by `_wav`."""
-    token_env: str = ""
-    """Environment variable that holds the bearer token; empty for none."""
-    deadline_s: float = Field(default=200.0, gt=0, le=86_400)
-    """Longest time to wait for a score, retries included, seconds; above twice the server's `reward.timeout_s`."""
-    retries: int = Field(default=3, ge=0, le=100)
-    """How often a request is sent again before its clips count as unscored."""
-    clips_per_request: int = Field(default=4, ge=1, le=1024)
-    """Clips in one request; the server's `reward_server.max_batch_size` or fewer."""
-    concurrency: int = Field(default=16, ge=1, le=1024)
-    """Requests under way at once, to all servers together."""
-
-
-class RewardConfig(StrictConfig):
-    """What makes one completion better than its siblings."""
-
-    type: str = "wer_nll"
-    """Reward: a name of the table, or `module:Class`."""
-    components: dict[str, ComponentConfig] = {}
-    """With `composite`: its parts, each a section `[reward.components.NAME]`."""
-    combine: Literal["harmonic", "sum"] = "harmonic"
-    """With `composite`: weighted harmonic mean of the utilities, or their weighted sum."""
-    gate_beta: float = Field(default=0.0, ge=0)
-    """With `composite`: the reward is multiplied by exp(-gate_beta * WER)."""
-    on_missing: Literal["renormalize", "drop"] = "drop"
-    """With `composite`: a completion of which a part could not be measured is left out, or judged by the other parts."""
-    alpha_wer: float = Field(default=3.0, gt=0)
-    """How fast the WER utility falls: 1 - tanh(alpha_wer * WER)."""
-    alpha_nll: float = Field(default=3.0, gt=0)
-    """Scale of the likelihood utility, nats: exp(-NLL / alpha_nll)."""
-    lambda_wer: float = Field(default=0.6, gt=0)
-    """Weight of the WER utility in the harmonic mean."""
-    lambda_nll: float = Field(default=0.4, gt=0)
-    """Weight of the likelihood utility in the harmonic mean."""
-    asr: str = "pocketsphinx-bigram"
-    """Recogniser behind the WER."""
-    nll: str = "hama"
-    """Phoneme recogniser behind the likelihood."""
-    workers: int = Field(default=0, ge=0, le=256)
-    """Scoring processes; 0 means one for each core."""
-    timeout_s: float = Field(default=60.0, gt=0, le=86_400)
-    """Longest time that one clip may take to score, seconds."""
-    call_timeout_s: float = Field(default=1800.0, gt=0, le=604_800)
-    """Longest time that the reward may take to be built, to start, or to score all completions of a step, seconds."""
-    max_unscored_share: float = Field(default=0.2, ge=0, le=1)
-    """The run stops if more than this share of a step's completions could not be scored."""
-    self_test: SelfTestConfig = SelfTestConfig()
-    remote: RemoteRewardConfig = RemoteRewardConfig()
-
-
 class AlgorithmConfig(StrictConfig):
     """The policy-gradient objective."""
 
     advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "gdpo"] = "grpo"
     """How completions are compared; formulas and sources are in docs/algorithms.md."""
-    part_weights: dict[str, float] = {}
+    part_weights: dict[str, float] = Field(default={})
     """With `gdpo`: weights of the reward's parts, each normalised by itself; `wer` and `nll` for the reward `wer_nll`."""
     std_floor: float = Field(default=0.01, gt=0)
     """Smallest standard deviation by which advantages are divided, reward units."""
