@@ -3,6 +3,7 @@
 Nothing happens before the run has recorded its first step, and nothing at all where no place is named.
 """
 
+import math
 import os
 import signal
 import sys
@@ -23,7 +24,7 @@ from elocution.policies.llasa import LlasaPolicy
 from elocution.rewards.base import Known
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["DyingCodec", "DyingPolicy", "DyingReward", "Mute"]
+__all__ = ["DyingCodec", "DyingPolicy", "DyingReward", "Mute", "NanPolicy"]
 
 PLACES = ("draw", "decode", "score", "learn", "record", "save")
 
@@ -51,6 +52,14 @@ class DyingPolicy(LlasaPolicy):
     def save_pretrained(self, path: str) -> None:
         super().save_pretrained(path)
         _pass("save")
+
+
+class NanPolicy(LlasaPolicy):
+    """Samples well, and learns from log-probs that are no numbers."""
+
+    def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
+        logprobs, entropy = super().logprobs(batch, temperature=temperature, entropy_grad=entropy_grad)
+        return logprobs * math.nan, entropy
 
 
 class DyingCodec(TinyCodec):

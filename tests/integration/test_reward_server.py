@@ -261,7 +261,8 @@ def _count_batches(server: Server) -> str:
 
 
 def _children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    """Those of all its threads."""
+    return [child for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
 
 
 def _free_port() -> int:

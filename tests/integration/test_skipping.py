@@ -14,7 +14,7 @@ from elocution.train.replay import read_batches
 def test_s52_an_update_that_is_not_finite_is_kept_and_too_many_stop_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     settings = [
-        *("algorithm.kl_coef=1e308", "train.max_skipped_updates=1", "train.steps=3", "train.save_every=1"),
+        *("model.family='dying_parts:NanPolicy'", "train.max_skipped_updates=1", "train.steps=3", "train.save_every=1"),
         *("train.prompts_per_step=2", "rollout.group_size=3", "eval.sentences=1", "eval.probe_sentences=0"),
     ]
     with pytest.raises(NonFiniteError, match=r"the loss is nan.*2\. update.*max_skipped_updates = 1"):
