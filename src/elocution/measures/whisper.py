@@ -115,8 +115,9 @@ class Whisper:
         """
         prefix = self._prefix(language)
         targets = [self._text_ids(text, language) for text in texts] if texts is not None else None
-        windows = [window for clip in clips for window in _windows(samples_at(clip, _SAMPLE_RATE))]
-        counts = [len(_windows(samples_at(clip, _SAMPLE_RATE))) for clip in clips]
+        pieces = [_windows(samples_at(clip, _SAMPLE_RATE)) for clip in clips]
+        windows = [window for own in pieces for window in own]
+        counts = [len(own) for own in pieces]
         firsts = np.cumsum([0, *counts[:-1]])
         target_of: dict[int, list[int]] = {}
         if targets is not None:

@@ -1,16 +1,14 @@
 """A reward put together in the config: facts, each made a utility in [0, 1], combined into one number."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from elocution.config.tree import ComponentConfig, RewardConfig
 from elocution.errors import ConfigError
 from elocution.measures import check_recognisers
 from elocution.measures.facts import FACTS, Findings, SpokenText, build_listener
-from elocution.rewards.base import FLOOR, Derived, Known, Pending
+from elocution.rewards.base import FLOOR
 from elocution.rewards.combine import (
     error_power,
     error_tanh,
@@ -19,8 +17,9 @@ from elocution.rewards.combine import (
     weighted_harmonic_mean,
     weighted_sum,
 )
+from elocution.rewards.listening import ListeningReward
 from elocution.rewards.pool import ScoringPool
-from elocution.types import Outcome, Rollout, Score
+from elocution.types import Audio, Rollout, Score
 
 __all__ = ["CompositeReward", "utility"]
 
@@ -41,7 +40,7 @@ def utility(config: ComponentConfig, value: float) -> float:
             return max(0.0, 1.0 - outside / config.scale)
 
 
-class CompositeReward:
+class CompositeReward(ListeningReward[SpokenText, Findings]):
     """`combine` of the components' utilities, times `exp(-gate_beta * WER)`; in [0, 1], higher is better.
 
     `parts` are the utilities by component, `raw` the facts. A completion of which nothing was heard takes `FLOOR`.
@@ -62,50 +61,21 @@ class CompositeReward:
             transcriber=config.asr if "recogniser" in sources else None,
             phoneme_scorer=config.nll if "phonemes" in sources else None,
         )
-        self._pool = pool or ScoringPool(
-            partial(build_listener, self._wanted, asr=config.asr, nll=config.nll),
-            workers=config.workers,
-            timeout_s=config.timeout_s,
+        super().__init__(
+            pool
+            or ScoringPool(
+                partial(build_listener, self._wanted, asr=config.asr, nll=config.nll),
+                workers=config.workers,
+                timeout_s=config.timeout_s,
+            )
         )
 
-    def __enter__(self) -> Self:
-        self._pool.__enter__()
-        return self
+    def _task(self, rollout: Rollout, audio: Audio) -> SpokenText:
+        return SpokenText(audio, rollout.utterance.text, rollout.utterance.language, rollout.codes)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.__exit__(kind, error, trace)
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        clips = {index: clip for index, rollout in enumerate(rollouts) if (clip := _clip(rollout)) is not None}
-        found = self._listen(clips)
-        return [
-            self._score(found[index]) if index in found else self._without_speech(rollout.outcome)
-            for index, rollout in enumerate(rollouts)
-        ]
-
-    def start(self, rollout: Rollout) -> Pending[Score]:
-        clip = _clip(rollout)
-        if clip is None:
-            return Known(self._without_speech(rollout.outcome))
-        return Derived(self._pool.submit(clip), self._score)
-
-    def _listen(self, clips: Mapping[int, SpokenText]) -> dict[int, Findings | Exception]:
-        """What was found in each clip. Clips that share one audio object and text are listened to once.
-
-        The longest come first, so that the workers finish together.
-        """
-        distinct = {(id(clip.audio), clip.text): clip for clip in clips.values()}
-        keys = sorted(distinct, key=lambda key: -distinct[key].audio.duration_s)
-        found = dict(zip(keys, self._pool.map([distinct[key] for key in keys]), strict=True))
-        return {index: found[id(clip.audio), clip.text] for index, clip in clips.items()}
-
-    def _score(self, found: Findings | Exception) -> Score:
-        if isinstance(found, Exception):
-            return Score(value=None, error=f"{type(found).__name__}: {found}")
+    def _score(self, found: Findings) -> Score:
         if found.transcript == "":
-            return self._floor({**found.facts, "empty_transcript": 1.0})
+            return self._at_floor({**found.facts, "empty_transcript": 1.0})
         config = self._config
         utilities = {
             name: utility(component, found.facts[component.fact])
@@ -122,17 +92,8 @@ class CompositeReward:
             value = gate(value, found.facts["wer"], beta=config.gate_beta)
         return Score(value, found.facts, found.transcript, parts=utilities)
 
-    def _without_speech(self, outcome: Outcome) -> Score:
-        if outcome is Outcome.SPEECH:
-            return Score(value=None, error="the completion is marked as speech but has no audio")
-        return self._floor({"empty_transcript": 1.0} | ({"wer": 1.0} if "wer" in self._wanted else {}))
+    def _floor(self) -> Score:
+        return self._at_floor({"empty_transcript": 1.0} | ({"wer": 1.0} if "wer" in self._wanted else {}))
 
-    def _floor(self, facts: Mapping[str, float]) -> Score:
+    def _at_floor(self, facts: Mapping[str, float]) -> Score:
         return Score(FLOOR, facts, "", parts=dict.fromkeys(self._weights, FLOOR))
-
-
-def _clip(rollout: Rollout) -> SpokenText | None:
-    """What is to be listened to, if there is speech."""
-    if rollout.outcome is not Outcome.SPEECH or rollout.audio is None:
-        return None
-    return SpokenText(rollout.audio, rollout.utterance.text, rollout.utterance.language, rollout.codes)

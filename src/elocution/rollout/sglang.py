@@ -60,6 +60,8 @@ class SglangEngine:
         self._servers, self._sync = servers, sync
         self._probes = [RolloutRequest(probe.prompt_ids, probe.seeds[:1], probe.max_new) for probe in probes]
         self._legal = policy.legal_ids.numpy()
+        # The same in every request, and walking 65 537 ids for each would cost more than sending it.
+        self._legal_ranges, self._processor = legal_ranges(self._legal.tolist()), processor_string()
         self._version: int | None = None
         self._has_proof = False
         self._illegal_ids = self._redrawn = 0
@@ -67,12 +69,8 @@ class SglangEngine:
 
     def metrics(self) -> dict[str, float]:
         """Counts since the start; distance of the last probes' log-probs from the policy's, nats."""
-        counts = self._servers.counts
         return {
-            "engine/requests": counts.requests,
-            "engine/retries": counts.retries,
-            "engine/timeouts": counts.timeouts,
-            "engine/aborted": counts.aborted,
+            **self._servers.counts.metrics(),
             "engine/illegal_ids": self._illegal_ids,
             "engine/redrawn": self._redrawn,
             "engine/probe_gap_mean_nats": self._gap.mean,
@@ -134,11 +132,11 @@ class SglangEngine:
                 temperature=self.temperature,
                 stop_token_ids=tuple(sorted(self._policy.stop_ids)),
                 sampling_seed=seed_number((*seed, attempt) if attempt else seed),
-                custom_params={"legal_ranges": legal_ranges(self._legal.tolist())} if masked else None,
+                custom_params={"legal_ranges": self._legal_ranges} if masked else None,
             ),
             return_logprob=True,
             return_prompt_token_ids=True,
-            custom_logit_processor=processor_string() if masked else None,
+            custom_logit_processor=self._processor if masked else None,
             lora_path=self._sync.adapter,
         )
 

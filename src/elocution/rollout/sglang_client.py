@@ -8,7 +8,7 @@ import itertools
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 import httpx2
@@ -67,6 +67,10 @@ class ServerCounts:
     retries: int = 0
     timeouts: int = 0
     aborted: int = 0
+
+    def metrics(self) -> dict[str, float]:
+        """The counts by the names that they have in a run's metrics."""
+        return {f"engine/{name}": count for name, count in asdict(self).items()}
 
 
 @dataclass

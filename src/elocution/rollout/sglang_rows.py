@@ -114,12 +114,8 @@ class SglangRowEngine:
 
     def metrics(self) -> dict[str, float]:
         """Counts since the start. `no_audio` are answers without a clip, `text_only` those without any code."""
-        counts = self._servers.counts
         return {
-            "engine/requests": counts.requests,
-            "engine/retries": counts.retries,
-            "engine/timeouts": counts.timeouts,
-            "engine/aborted": counts.aborted,
+            **self._servers.counts.metrics(),
             "engine/no_audio": self._no_audio,
             "engine/text_only": self._text_only,
         }

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from elocution.errors import EngineError, RatioMismatch
-from elocution.policies.base import Policy, PolicyBatch
+from elocution.policies.base import Policy
 from elocution.policies.lora import is_adapter
-from elocution.policies.padding import pad_prompts
+from elocution.rollout.agreement import score_completions
 from elocution.rollout.base import RolloutRequest, as_stream
 from elocution.rollout.completions_api import (
     MAX_SCORED_IDS,
@@ -194,7 +194,9 @@ class VllmEngine:
     def _prove(self) -> None:
         """Raises: RatioMismatch unless the servers' log-probs of fixed sequences are the policy's."""
         sequences = _probes(self._policy)
-        expected = _logprobs(self._policy, sequences, self.temperature)
+        prompts, completions = [prompt for prompt, _ in sequences], [completion for _, completion in sequences]
+        own = score_completions(self._policy, prompts, completions, temperature=self.temperature)
+        expected = [logprobs[:, 0] for logprobs in own]
         apart = max(float(np.abs(one - two).max()) for one, two in zip(self.score(sequences), expected, strict=True))
         if not apart <= self._tolerance:
             self._servers.version = None
@@ -210,15 +212,3 @@ def _probes(policy: Policy) -> list[TokenSequence]:
     generator = np.random.default_rng(0)
     drawn = generator.choice(legal, (_PROBES, 2, _PROBE_LENGTH))
     return [(prompt, completion[:, None]) for prompt, completion in drawn]
-
-
-@torch.no_grad()
-def _logprobs(policy: Policy, sequences: Sequence[TokenSequence], temperature: float) -> list[NDArray[np.float32]]:
-    """What the policy itself gives for `sequences`, all of one length. Shapes: [T] each."""
-    prompt_ids, prompt_mask = pad_prompts([prompt for prompt, _ in sequences])
-    ids = torch.from_numpy(np.stack([completion for _, completion in sequences]))
-    batch = PolicyBatch(
-        prompt_ids, prompt_mask, torch.arange(len(sequences)), ids, torch.ones_like(ids, dtype=torch.bool)
-    )
-    logprobs, _ = policy.logprobs(batch, temperature=temperature)
-    return list(logprobs[..., 0].float().numpy())

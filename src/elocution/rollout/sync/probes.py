@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from elocution.errors import ConfigError
-from elocution.policies.base import IncrementalModel, Policy, PolicyBatch
-from elocution.policies.padding import pad_prompts
+from elocution.policies.base import IncrementalModel, Policy
+from elocution.rollout.agreement import score_completions
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.sync.base import Probe
 from elocution.rollout.torch_engine import TorchEngine
@@ -44,14 +44,10 @@ def draw_probes(
     )
 
 
-@torch.no_grad()
 def probe_logprobs(policy: Policy, probes: Sequence[Probe], *, temperature: float = 1.0) -> list[NDArray[np.float32]]:
     """The policy's log-probs of each probe's completion, nats. Shapes: [T, C] each."""
-    prompt_ids, prompt_mask = pad_prompts([probe.prompt_ids for probe in probes])
-    ids, mask = _pad_completions([probe.completion_ids for probe in probes])
-    batch = PolicyBatch(prompt_ids, prompt_mask, torch.arange(len(probes)), ids, mask)
-    logprobs, _ = policy.logprobs(batch, temperature=temperature)
-    return [row[: len(probe.completion_ids)].float().numpy() for row, probe in zip(logprobs, probes, strict=True)]
+    prompts, completions = [p.prompt_ids for p in probes], [p.completion_ids for p in probes]
+    return score_completions(policy, prompts, completions, temperature=temperature)
 
 
 def greedy_ids(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.int64]]:
