@@ -89,10 +89,9 @@ def build_listener(wanted: Collection[str], *, asr: str, nll: str) -> Callable[[
 
     def listen(clip: SpokenText) -> Findings:
         text = normalize(clip.text, clip.language)
-        facts: dict[str, float | None] = {
-            "duration_s": clip.audio.duration_s,
-            "repeated_share": repeated_share(clip.codes),
-        }
+        facts: dict[str, float | None] = {"duration_s": clip.audio.duration_s}
+        if "codes" in sources:
+            facts["repeated_share"] = repeated_share(clip.codes)
         failures: dict[str, str] = {}
         transcript: str | None = None
         if transcriber is not None:

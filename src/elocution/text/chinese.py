@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from elocution.text.english import integer_readings as english_integer
-from elocution.text.rules import Rule, distinct, one, products, symbol_rule, unit_pattern, web_rule
+from elocution.text.rules import NUMBER, Rule, distinct, one, products, symbol_rule, unit_pattern, web_rule
 
 __all__ = ["RULES", "integer_readings"]
 
@@ -175,13 +175,12 @@ def _rule(name: str, pattern: str, read: Callable[[re.Match[str]], Sequence[Sequ
     return Rule(name, re.compile(pattern, re.IGNORECASE), read)
 
 
-_NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
 RULES = (
     web_rule(_WEB, integer_readings),
-    _rule("unit", rf"({_NUMBER})\s?m\^2(?!\d)", lambda m: [_number(m[1]), ["平方米", "平米", "平方"]]),
+    _rule("unit", rf"({NUMBER})\s?m\^2(?!\d)", lambda m: [_number(m[1]), ["平方米", "平米", "平方"]]),
     _rule("power", r"\^(\d)(?!\d)", _power),
     _rule("sign", r"(?<![\w.])-(?=[$¥€£₩]?\d)", lambda m: [["负", "零下"]]),
-    _rule("money", rf"([{re.escape(''.join(_CURRENCIES))}])\s?({_NUMBER})([万亿])?", _money),
+    _rule("money", rf"([{re.escape(''.join(_CURRENCIES))}])\s?({NUMBER})([万亿])?", _money),
     _rule("date", r"(\d{4})[-/.年](\d{1,2})[-/.月](\d{1,2})(?:[日号]|(?!\d))", _month_day),
     _rule("date", r"(?<!\d)()(\d{1,2})月(\d{1,2})[日号]", _month_day),
     _rule(
@@ -192,14 +191,14 @@ RULES = (
     _rule("time", r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?!\d)", _clock),
     _rule("telephone", r"(?<!\d)1[3-9]\d{9}(?!\d)|(?<!\d)0\d{2,3}-\d{7,8}(?!\d)", _telephone),
     _rule("range", r"(?<=\d)\s?[-–—~]\s?(?=\d)", lambda m: [["到", "至", "", "减", "比", "杠"]]),
-    _rule("percent", rf"({_NUMBER})\s?%", _percent),
+    _rule("percent", rf"({NUMBER})\s?%", _percent),
     _rule(
         "unit",
-        rf"(?P<amount>{_NUMBER})\s?(?P<unit>{unit_pattern(_UNITS)})(?![a-z])",
+        rf"(?P<amount>{NUMBER})\s?(?P<unit>{unit_pattern(_UNITS)})(?![a-z])",
         lambda m: [_number(m["amount"]), list(_UNITS[m["unit"].lower()])],
     ),
     _rule("fraction", r"(?<![\d/])(\d{1,3})\s?/\s?([1-9]\d{0,2})(?![\d/])", _fraction),
     _rule("score", r"(?<=\d)\s?[:]\s?(?=\d)", lambda m: [["比", ""]]),
-    _rule("number", _NUMBER, lambda m: [_number(m.group())]),
+    _rule("number", NUMBER, lambda m: [_number(m.group())]),
     symbol_rule(_SYMBOLS),
 )

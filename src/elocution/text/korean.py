@@ -5,7 +5,7 @@ from functools import cache
 
 from num2words import num2words
 
-from elocution.text.rules import Rule, distinct, products, symbol_rule, unit_pattern, web_rule
+from elocution.text.rules import NUMBER, Rule, distinct, products, symbol_rule, unit_pattern, web_rule
 
 __all__ = ["RULES", "integer_readings"]
 
@@ -56,7 +56,6 @@ _WEB = {
     "_": ("언더바",),
     "@": ("골뱅이", "앳"),
 }
-_NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
 
 
 @cache
@@ -104,14 +103,14 @@ RULES = (
     Rule("sign", re.compile(r"(?<![\w.])-(?=[$¥€£₩]?\d)"), lambda match: [["마이너스", "영하"]]),
     Rule(
         "money",
-        re.compile(rf"([{re.escape(''.join(_CURRENCIES))}])\s?({_NUMBER})"),
+        re.compile(rf"([{re.escape(''.join(_CURRENCIES))}])\s?({NUMBER})"),
         lambda match: [_number(match[2]), list(_CURRENCIES[match[1]])],
     ),
     Rule("time", re.compile(r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?!\d)"), _clock),
     Rule("range", re.compile(r"(?<=\d)\s?[-–—~]\s?(?=\d)"), lambda match: [["에서", "", "다시", "빼기", "부터"]]),
     Rule(
         "unit",
-        re.compile(rf"({_NUMBER})\s?({unit_pattern(_UNITS)})(?![a-zA-Z])", re.IGNORECASE),
+        re.compile(rf"({NUMBER})\s?({unit_pattern(_UNITS)})(?![a-zA-Z])", re.IGNORECASE),
         lambda match: [_number(match[1]), list(_UNITS[match[2].lower()])],
     ),
     Rule(
@@ -119,6 +118,6 @@ RULES = (
         re.compile(r"(?<![\d/])(\d{1,3})/([1-9]\d{0,2})(?![\d/])"),
         lambda match: [[f"{integer_readings(match[2])[0]}분의{integer_readings(match[1])[0]}"]],
     ),
-    Rule("number", re.compile(_NUMBER), lambda match: [_number(match.group())]),
+    Rule("number", re.compile(NUMBER), lambda match: [_number(match.group())]),
     symbol_rule(_SYMBOLS),
 )

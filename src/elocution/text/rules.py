@@ -6,7 +6,21 @@ from dataclasses import dataclass
 
 from elocution.text.lattice import Reading, Slot
 
-__all__ = ["ADDRESS", "Rule", "apply_rules", "distinct", "one", "products", "symbol_rule", "unit_pattern", "web_rule"]
+__all__ = [
+    "ADDRESS",
+    "NUMBER",
+    "Rule",
+    "apply_rules",
+    "distinct",
+    "one",
+    "products",
+    "symbol_rule",
+    "unit_pattern",
+    "web_rule",
+]
+
+NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
+"""Pattern of a number in digits, thousands by commas or not at all."""
 
 _WORDS = Callable[[str], tuple[str, ...]]
 
