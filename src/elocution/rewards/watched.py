@@ -137,7 +137,8 @@ class _Thread:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._last: Future[Any] | None = None
         self.has_ended = False
-        Thread(target=self._run, daemon=True, name="reward").start()
+        self._thread = Thread(target=self._run, daemon=True, name="reward")
+        self._thread.start()
 
     @property
     def is_busy(self) -> bool:
@@ -154,8 +155,11 @@ class _Thread:
         return future.result()
 
     def end(self) -> None:
+        """Returns when the thread has ended; one that is still at work is left behind."""
         self.has_ended = True
         self._jobs.put(None)
+        if not self.is_busy:
+            self._thread.join()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
