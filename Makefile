@@ -34,7 +34,7 @@ demo: $(STAMP)  ## train the tiny model, print its word error rate before and af
 	$(BIN)/elocution report $(RUN)
 
 test: $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest -m "not slow and not vllm"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow and not vllm"
 
 test-slow: $(TINY_STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
