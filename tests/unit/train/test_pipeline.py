@@ -221,10 +221,15 @@ def test_an_interrupt_in_the_caller_ends_all_stages() -> None:
     pipeline: Pipeline[int, int] = Pipeline([Stage("a", waiting_forever, 1)], consumer="b")
     main = threading.main_thread().ident
     assert main is not None
-    with pytest.raises(KeyboardInterrupt), pipeline:  # noqa: PT012
-        pipeline.put(0)
-        threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT)).start()
-        pipeline.get()
+    # A shell starts what it runs in the background with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), pipeline:  # noqa: PT012
+            pipeline.put(0)
+            threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT)).start()
+            pipeline.get()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:
