@@ -16,11 +16,17 @@ __all__ = ["Audio", "Completion", "FinishReason", "Outcome", "Rollout", "Rollout
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code."""
+    """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code.
+
+    `reference_audio` is a file with the voice that rewards compare with, `description` what the clip should sound like, in
+    English words; empty where a prompt has none.
+    """
 
     id: str
     text: str
     language: str = "en"
+    reference_audio: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)

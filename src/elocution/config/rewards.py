@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from elocution.config.strict import StrictConfig
 
-__all__ = ["ComponentConfig", "RemoteRewardConfig", "RewardConfig", "SelfTestConfig"]
+__all__ = ["ComponentConfig", "RecogniserConfig", "RemoteRewardConfig", "RewardConfig", "SelfTestConfig"]
 
 
 class ComponentConfig(StrictConfig):
@@ -67,6 +67,15 @@ class RemoteRewardConfig(StrictConfig):
     """Requests under way at once, to all servers together."""
 
 
+class RecogniserConfig(StrictConfig):
+    """A recogniser for one language."""
+
+    name: str
+    """Recogniser: a name of the table in docs/rewards.md, or `module:Class`."""
+    path: str = ""
+    """Its checkpoint folder, where it needs one."""
+
+
 class RewardConfig(StrictConfig):
     """What makes one completion better than its siblings."""
 
@@ -89,9 +98,29 @@ class RewardConfig(StrictConfig):
     lambda_nll: float = Field(default=0.4, gt=0)
     """Weight of the likelihood utility in the harmonic mean."""
     asr: str = "pocketsphinx-bigram"
-    """Recogniser behind the WER."""
+    """Recogniser behind the WER: a name of the table in docs/rewards.md, or `module:Class`."""
+    asr_path: str = ""
+    """Checkpoint folder of `asr`, where it needs one; nothing is downloaded."""
+    asr_by_language: dict[str, RecogniserConfig] = Field(default={})
+    """Recognisers of single languages, each a section `[reward.asr_by_language.zh]`; `asr` hears all others."""
     nll: str = "hama"
-    """Phoneme recogniser behind the likelihood."""
+    """Recogniser behind the likelihood: a name of the table in docs/rewards.md, or `module:Class`."""
+    nll_path: str = ""
+    """Checkpoint folder of `nll`, where it needs one; with the same name and folder as `asr`, one pass does both."""
+    speaker: str = "resemblyzer"
+    """Speaker encoder behind `speaker_similarity`: a name of the table in docs/rewards.md, or `module:Class`."""
+    speaker_path: str = ""
+    """Checkpoint folder of `speaker`, where it needs one."""
+    clap_path: str = ""
+    """Checkpoint folder of the CLAP model behind `clap_similarity`."""
+    clap_text: str = ""
+    """What `clap_similarity` compares a clip with if its prompt has no `description`."""
+    require_speech: bool = False
+    """With `composite`: a clip in which silero-vad hears no speech takes the lowest reward, whatever else is measured."""
+    device: str = "cpu"
+    """Where models that have a path run, for example `cuda:0`; the others run on the CPU."""
+    batch_size: int = Field(default=1, ge=1, le=256)
+    """Most clips that a scoring process listens to at once: those that wait while it is busy."""
     workers: int = Field(default=0, ge=0, le=256)
     """Scoring processes; 0 means one for each core."""
     timeout_s: float = Field(default=60.0, gt=0, le=86_400)

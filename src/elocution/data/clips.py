@@ -7,23 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from elocution.audio import find_audio_fault
 from elocution.errors import DataError, MissingDependency
 from elocution.files import read_json_lines
 
 __all__ = ["Clip", "ClipSource", "open_clips"]
 
 _AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".mp3", ".opus", ".aiff"})
+_OPTIONAL = ("reference_audio", "description")
 _TEXT_SUFFIXES = (".txt", ".normalized.txt", ".lab")
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A recording and its words. `audio` is a file, or the bytes of one; `id` is unique in its source."""
+    """A recording and its words. `audio` is a file, or the bytes of one; `id` is unique in its source.
+
+    `reference_audio` is a file with the voice that rewards compare with, `description` what the recording should sound like;
+    empty where the source does not say.
+    """
 
     id: str
     text: str
     language: str
     audio: Path | bytes
+    reference_audio: str = ""
+    description: str = ""
 
 
 class ClipSource(Protocol):
@@ -53,7 +61,8 @@ def open_clips(
 ) -> ClipSource:
     """Opens what `source` names.
 
-    - a `.jsonl` file: rows with `audio` (a file, relative to the manifest), `text`, optionally `id` and `language`;
+    - a `.jsonl` file: rows with `audio` (a file, relative to the manifest), `text`, optionally `id`, `language`,
+      `reference_audio` (a file too) and `description`;
     - a folder with `metadata.jsonl` or `metadata.csv`: rows with `file_name` and `text` (or `transcription`);
     - a folder of audio files, each with a text file of the same name beside it (`.txt`, `.normalized.txt`, `.lab`);
     - a folder or file of parquet, a folder that `datasets` saved, or a name on the Hugging Face Hub: `audio_column` and
@@ -100,11 +109,22 @@ def _from_rows(
         absent = [key for key in (audio_key, text_key) if not isinstance(row.get(key), str) or not row[key].strip()]
         if absent:
             raise DataError(f"row {number} of {manifest} has no {' and no '.join(absent)}; it has {', '.join(row)}")
+        if wrong := [key for key in _OPTIONAL if not isinstance(row.get(key) or "", str)]:
+            raise DataError(f"row {number} of {manifest}: {' and '.join(wrong)} must be a string")
+        reference = row.get("reference_audio")
+        if reference and (fault := find_audio_fault(manifest.parent / reference)):
+            raise DataError(f"row {number} of {manifest}: reference_audio: {fault}")
 
     def read(index: int) -> Clip:
         row = rows[index]
+        reference = row.get("reference_audio")
         return Clip(
-            ids[index], row[text_key].strip(), row.get("language") or language, manifest.parent / row[audio_key]
+            ids[index],
+            row[text_key].strip(),
+            row.get("language") or language,
+            manifest.parent / row[audio_key],
+            str(manifest.parent / reference) if reference else "",
+            row.get("description") or "",
         )
 
     ids = _unique(manifest, [str(row.get("id") or row[audio_key]) for row in rows])

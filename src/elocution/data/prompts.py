@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from elocution.audio import find_audio_fault
 from elocution.errors import DataError
 from elocution.text.normalize import why_unverbalizable
 from elocution.types import Utterance
 
 __all__ = ["BadRow", "PromptSet", "load_prompts"]
 
-_KEYS = frozenset({"id", "text", "language"})
+_KEYS = frozenset({"id", "text", "language", "reference_audio", "description"})
 _MAX_ID_BYTES = 120  # ids become parts of file names
 _SHOWN = 10
 
@@ -47,6 +48,9 @@ def load_prompts(
 ) -> PromptSet:
     """Reads rows `{"text": …, "id": …, "language": …}`; `id` defaults to `<stem>-<line>`, `language` to "en".
 
+    A row may have `reference_audio`, a file relative to this one with the voice that rewards compare with, and
+    `description`, what the clip should sound like.
+
     `check_text` gives the reason why a policy cannot speak an utterance, or None.
 
     Raises: DataError if the file cannot be read, if a row is bad and `on_bad_row` is "stop", or if no row is left.
@@ -61,7 +65,7 @@ def load_prompts(
     for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").splitlines(), start=1):
         if not line.strip():
             continue
-        utterance, reason = _parse(line, f"{path.stem}-{number}", languages)
+        utterance, reason = _parse(line, f"{path.stem}-{number}", languages, path.parent)
         if utterance is not None and utterance.id in lines_of:
             reason = f"the id {utterance.id!r} is already that of line {lines_of[utterance.id]}"
         if utterance is not None and reason is None:
@@ -82,7 +86,9 @@ def load_prompts(
     return PromptSet(tuple(utterances), tuple(bad))
 
 
-def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Utterance | None, str | None]:
+def _parse(
+    line: bytes, default_id: str, languages: Collection[str], folder: Path
+) -> tuple[Utterance | None, str | None]:
     try:
         # Given bytes, json would guess other encodings too.
         row: Any = json.loads(line.decode("utf-8"), object_pairs_hook=_unrepeated)
@@ -117,7 +123,12 @@ def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Ut
     if set(identifier) & set("/\\\t\n\r") or len(identifier.encode()) > _MAX_ID_BYTES:
         limit = f"no slash or line break, at most {_MAX_ID_BYTES} bytes"
         return None, f"the id {identifier!r:.80} cannot be part of a file name: {limit}"
-    return Utterance(identifier, text, language), None
+    reference = row.get("reference_audio", "")
+    if reference:
+        reference = str(folder / reference)
+        if fault := find_audio_fault(Path(reference)):
+            return None, f"reference_audio: {fault}"
+    return Utterance(identifier, text, language, reference, row.get("description", "").strip()), None
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -31,13 +32,15 @@ class ListeningReward(ABC, Generic[Task, Found]):
         self._pool.__exit__(kind, error, trace)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        """Clips that share one audio object and text are listened to once, the longest first, so that workers end together."""
+        """Clips that share one audio object and all that was asked are listened to once, the longest first, so that workers
+        end together.
+        """
         audible = {
             index: rollout.audio
             for index, rollout in enumerate(rollouts)
             if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
         }
-        keys = {index: (id(audio), rollouts[index].utterance.text) for index, audio in audible.items()}
+        keys = {index: (id(audio), replace(rollouts[index].utterance, id="")) for index, audio in audible.items()}
         firsts = {key: index for index, key in reversed(keys.items())}
         order = sorted(firsts.values(), key=lambda index: (-audible[index].duration_s, index))
         heard = self._pool.map([self._task(rollouts[index], audible[index]) for index in order])

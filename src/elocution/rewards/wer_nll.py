@@ -1,23 +1,31 @@
 """Harmonic WER + NLL reward: the wanted words were heard, and the sound makes them likely."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from elocution.config.tree import RewardConfig
-from elocution.measures import PhonemeScorer, Transcriber, check_recognisers, load_phoneme_scorer, load_transcriber
+from elocution.errors import RewardError
+from elocution.measures import Likelihood, check_recognisers
 from elocution.measures.compare import compare
+from elocution.measures.facts import SpokenText
+from elocution.measures.listener import build_hearing
 from elocution.rewards.base import FLOOR
 from elocution.rewards.combine import error_tanh, weighted_harmonic_mean
 from elocution.rewards.listening import ListeningReward
 from elocution.rewards.pool import ScoringPool
-from elocution.text.normalize import normalize
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["Heard", "WerNllReward", "harmonic_reward", "listen", "utilities"]
+__all__ = ["Heard", "WerNllReward", "harmonic_reward", "judge", "utilities"]
 
 
+Spoken = tuple[Audio, str, str]
+"""A clip, its text and the text's language."""
+
+_NO_CODES = np.zeros((0, 1), np.int64)
 _FLOOR_PARTS = {"wer": 0.0, "nll": 0.0}
 
 
@@ -52,25 +60,30 @@ def harmonic_reward(
     return weighted_harmonic_mean(found, {"wer": lambda_wer, "nll": lambda_nll})
 
 
-class WerNllReward(ListeningReward[tuple[Audio, str], Heard]):
+class WerNllReward(ListeningReward[Spoken, Heard]):
     """`harmonic_reward` of a transcript's WER and the wanted text's likelihood, in [0, 1]; higher is better.
 
     `parts` are the two utilities. `raw` keeps `wer` and, where it is finite, `nll`; `empty_transcript` is 1 where
     nothing was heard, and then the value is `FLOOR`.
     """
 
-    def __init__(self, config: RewardConfig, pool: ScoringPool[tuple[Audio, str], Heard] | None = None) -> None:
+    def __init__(self, config: RewardConfig, pool: ScoringPool[Spoken, Heard] | None = None) -> None:
         check_recognisers(transcriber=config.asr, phoneme_scorer=config.nll)
+        for recogniser in config.asr_by_language.values():
+            check_recognisers(transcriber=recogniser.name)
         self._config = config
         super().__init__(
             pool
             or ScoringPool(
-                partial(_build_listener, config.asr, config.nll), workers=config.workers, timeout_s=config.timeout_s
+                partial(_Listener, config),
+                workers=config.workers,
+                timeout_s=config.timeout_s,
+                batch_size=config.batch_size,
             )
         )
 
-    def _task(self, rollout: Rollout, audio: Audio) -> tuple[Audio, str]:
-        return audio, rollout.utterance.text
+    def _task(self, rollout: Rollout, audio: Audio) -> Spoken:
+        return audio, rollout.utterance.text, rollout.utterance.language
 
     def _floor(self) -> Score:
         """Every word deleted, nothing heard."""
@@ -91,17 +104,41 @@ class WerNllReward(ListeningReward[tuple[Audio, str], Heard]):
         return Score(value, raw, heard.transcript, parts=parts)
 
 
-def _build_listener(asr: str, nll: str) -> Callable[[tuple[Audio, str]], Heard]:
-    return partial(listen, load_transcriber(asr), load_phoneme_scorer(nll))
+class _Listener:
+    """Hears clips one by one or together."""
+
+    def __init__(self, config: RewardConfig) -> None:
+        self._hear = build_hearing(config, words=True, likelihood=True)
+
+    def __call__(self, clip: Spoken) -> Heard:
+        return _raise_or_give(self._heard([clip])[0])
+
+    def together(self, clips: Sequence[Spoken]) -> list[Heard]:
+        """Raises: RewardError if one of them fails; each is then tried alone."""
+        return [_raise_or_give(one) for one in self._heard(clips)]
+
+    def _heard(self, clips: Sequence[Spoken]) -> list[Heard | RewardError]:
+        found = self._hear([SpokenText(audio, text, language, _NO_CODES) for audio, text, language in clips])
+        results: list[Heard | RewardError] = []
+        for (_, text, language), ((transcript, likelihood), failures) in zip(clips, found, strict=True):
+            if transcript is None or likelihood is None:
+                results.append(RewardError("; ".join(failures.values())))
+            else:
+                results.append(judge(text, language, transcript, likelihood))
+        return results
 
 
-def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: tuple[Audio, str]) -> Heard:
-    """Transcribes a clip and scores its text. An empty transcript is WER 1, whatever the likelihood.
+def _raise_or_give(found: Heard | RewardError) -> Heard:
+    if isinstance(found, RewardError):
+        raise found
+    return found
 
-    A word recogniser finds words in noise, hum and music; where the phoneme recogniser hears no speech, nothing was
-    said, and the transcript is empty.
+
+def judge(text: str, language: str, transcript: str, likelihood: Likelihood) -> Heard:
+    """What the recognisers' answers say of a clip. An empty transcript is WER 1, whatever the likelihood.
+
+    A word recogniser finds words in noise, hum and music; where the other recogniser hears no speech, nothing was said, and
+    the transcript is empty.
     """
-    audio, text = clip
-    likelihood = scorer.score(audio, normalize(text, "en"))
-    compared = compare(text, transcriber.transcribe(audio) if likelihood.is_speech else "", "en")
+    compared = compare(text, transcript if likelihood.is_speech else "", language)
     return Heard(" ".join(compared.hypothesis), compared.counts.rate, likelihood.nll)

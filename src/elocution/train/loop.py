@@ -78,9 +78,10 @@ def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: 
         reward = stack.enter_context(load_reward(config.reward))
         judge = stack.enter_context(
             ScoringPool(
-                transcriber_factory(config.eval.judge),
+                transcriber_factory(config.eval.judge, path=config.eval.judge_path, device=config.reward.device),
                 workers=config.reward.workers,
                 timeout_s=config.reward.timeout_s,
+                batch_size=config.reward.batch_size,
             )
         )
         if checkpoint:
@@ -138,7 +139,7 @@ class _Run:
         run: RunDirectory,
         parts: Parts,
         reward: Reward,
-        judge: ScoringPool[Audio, str],
+        judge: ScoringPool[tuple[Audio, str], str],
         stop: StopRequest,
         report: Progress,
     ) -> None:

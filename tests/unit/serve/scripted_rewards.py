@@ -15,8 +15,8 @@ from elocution.types import Audio, Rollout, Score
 __all__ = ["ByText", "CountsCalls", "HearsNothing"]
 
 
-def _obey(clip: tuple[Audio, str]) -> Heard:
-    _, text = clip
+def _obey(clip: tuple[Audio, str, str]) -> Heard:
+    _, text, _ = clip
     if text.startswith("hang"):
         time.sleep(3600)
     if text.startswith("raise"):
@@ -32,7 +32,7 @@ class ByText(WerNllReward):
         super().__init__(config, pool)
 
 
-def _give(score: Callable[[tuple[Audio, str]], Heard]) -> Callable[[tuple[Audio, str]], Heard]:
+def _give(score: Callable[[tuple[Audio, str, str]], Heard]) -> Callable[[tuple[Audio, str, str]], Heard]:
     return score
 
 
