@@ -1,5 +1,6 @@
 """Where in a clip somebody speaks, by silero-vad; its model is in the package."""
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +38,9 @@ class SileroDetector:
         threads = torch.get_num_threads()
         self._package = import_optional("silero_vad", package="silero-vad", install="pip install 'elocution[measures]'")
         torch.set_num_threads(threads)  # the package sets it to 1 while it is imported
-        self._model = self._package.load_silero_vad()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, in which the model comes
+            self._model = self._package.load_silero_vad()
 
     def detect(self, audio: Audio) -> VoiceActivity:
         """The shares of speech and of pauses in it; none in a clip that is shorter than one window, 32 ms."""

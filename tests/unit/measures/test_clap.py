@@ -27,7 +27,12 @@ from elocution.types import Audio
 def save_random(folder: Path) -> None:
     torch.manual_seed(0)
     text = ClapTextConfig(
-        vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, projection_dim=8
+        vocab_size=300,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        projection_dim=8,
     )
     audio = ClapAudioConfig(
         hidden_size=16,

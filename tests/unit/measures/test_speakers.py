@@ -79,9 +79,7 @@ def test_resemblyzer_embeds_clips_of_unequal_length_as_alone(
 
 
 @pytest.mark.parametrize("samples", [np.zeros(RATE, np.float32), np.ones(RATE // 10, np.float32)])
-def test_s09_a_clip_without_a_voice_is_an_error_and_no_embedding(
-    samples: np.ndarray, wavlm: SpeakerEncoder
-) -> None:
+def test_s09_a_clip_without_a_voice_is_an_error_and_no_embedding(samples: np.ndarray, wavlm: SpeakerEncoder) -> None:
     with pytest.raises(ValueError, match="voice"):
         wavlm.embed([Audio(samples, RATE)])
 
@@ -123,5 +121,3 @@ def test_a_missing_package_says_how_to_install_it(name: str, package: str, insta
         pytest.skip(f"{package} is installed")
     with pytest.raises(MissingDependency, match=install):
         load_speaker_encoder(name, path="" if name == "resemblyzer" else str(tmp_path))
-
-

@@ -1,11 +1,16 @@
 """The composite reward: utilities by hand, missing parts, and the default reward rebuilt from its parts."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from elocution.audio import write_wav
 from elocution.config.load import load_config
 from elocution.config.tree import ComponentConfig, RewardConfig
 from elocution.errors import ConfigError
@@ -164,3 +169,49 @@ def test_what_a_clip_has_nothing_of_is_absent_with_a_reason() -> None:
     found = listen(SpokenText(Audio(np.zeros(16_000, np.float32), 16_000), "a", "en", np.zeros((1, 1), np.int64)))
     assert found.facts == {}
     assert set(found.failures) == {"f0_hz", "rate"}
+
+
+class Level:
+    """A speaker encoder that knows voices by their level; fails where a clip is louder than 0.9."""
+
+    def embed(self, clips: Sequence[Audio]) -> NDArray[np.float32]:
+        levels = np.array([float(clip.samples[0]) for clip in clips])
+        if (levels > 0.9).any():
+            raise ValueError("too loud")
+        return np.stack([np.cos(levels), np.sin(levels)], axis=1).astype(np.float32)
+
+
+def test_s09_a_voice_is_compared_with_its_own_reference_and_one_that_fails_is_missing_alone(tmp_path: Path) -> None:
+    level = {
+        name: Audio(np.full(16_000, value, np.float32), 16_000) for name, value in (("a", 0.1), ("b", 0.6), ("c", 0.95))
+    }
+    for name in ("a", "b"):
+        write_wav(tmp_path / f"{name}.wav", level[name])
+    listen = build_listener(["speaker_similarity"], RewardConfig(speaker=f"{__name__}:Level"))
+    found = listen.together(
+        [
+            SpokenText(level[name], "one", "en", np.zeros((0, 1), np.int64), reference and str(tmp_path / reference))
+            for name, reference in (("a", "a.wav"), ("a", "b.wav"), ("c", "a.wav"), ("b", ""))
+        ]
+    )
+    assert [one.facts.get("speaker_similarity") for one in found] == [
+        pytest.approx(1.0, abs=1e-4),
+        pytest.approx(math.cos(0.5), abs=1e-4),
+        None,
+        None,
+    ]
+    assert "too loud" in found[2].failures["speaker_similarity"]
+    assert "no reference_audio" in found[3].failures["speaker_similarity"]
+
+
+def test_what_the_prompt_wants_reaches_the_listener() -> None:
+    pool = Scripted(Findings({"speaker_similarity": 0.5}))
+    config = RewardConfig.model_validate(
+        {"type": "composite", "components": {"voice": {"fact": "speaker_similarity", "utility": "linear"}}}
+    )
+    wanted = rollout(Audio(np.ones(100, np.float32), 16_000))
+    wanted = replace(wanted, utterance=replace(wanted.utterance, reference_audio="a.wav", description="calm"))
+    with CompositeReward(config, pool=pool) as reward:  # type: ignore[arg-type]
+        (score,) = reward([wanted])
+    assert score.value == 0.5
+    assert (pool.tasks[0].reference_audio, pool.tasks[0].description) == ("a.wav", "calm")
