@@ -230,7 +230,7 @@ class ParameterRule(StrictConfig):
 class TrainConfig(StrictConfig):
     """Steps, optimiser and checkpoints."""
 
-    steps: int = Field(default=30, ge=1)
+    steps: int = Field(default=22, ge=1)
     """Training steps; each draws new completions."""
     prompts_per_step: int = Field(default=16, ge=1)
     """Prompts of one step."""
