@@ -1,10 +1,13 @@
 """One sentence, one WAV file: the loop's own renderer, engine and codec."""
 
+from functools import partial
 from pathlib import Path
 
 from elocution.assets import resolve_path
 from elocution.audio import write_wav
 from elocution.codecs import load_codec
+from elocution.data.prompt_rows import VoiceSource
+from elocution.data.voices import VoiceReader
 from elocution.errors import DataError, EngineError
 from elocution.files import check_replaceable
 from elocution.policies import load_policy
@@ -30,10 +33,11 @@ def speak(
     seed: int,
     max_codes_per_char: float = 4.0,
     min_codes: int = 40,
+    voice: VoiceSource | None = None,
 ) -> Audio:
     """Speaks `text` into the WAV file `output` and returns the audio.
 
-    `model` may also be a training checkpoint, which is verified first.
+    `model` may also be a training checkpoint, which is verified first; `voice` is a recording whose voice it takes.
 
     Raises: DataError if the checkpoint cannot speak the text or the folder of `output` is missing; StorageError if
     `output` is no place for a file; EngineError if it gave no speech; the loaders' own errors.
@@ -41,7 +45,6 @@ def speak(
     if not output.absolute().parent.is_dir():
         raise DataError(f"cannot write {output}: the folder {output.parent} does not exist")
     check_replaceable(output)
-    utterance = Utterance("sentence", text.strip(), language)
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -54,7 +57,8 @@ def speak(
     policy = load_policy(family, path)
     engine = TorchEngine(policy, temperature=temperature, batch_size=1)
     engine.publish(0)
-    sounds = load_codec(codec, resolve_path(codec_path))
+    load = partial(load_codec, codec, resolve_path(codec_path))
+    sounds = load()
     check_codec(sounds, policy, name=codec_path)
     speaker = Speaker(
         policy,
@@ -63,6 +67,8 @@ def speak(
         max_codes_per_char=max_codes_per_char,
         min_codes=min_codes,
     )
+    taken = VoiceReader(load).read(voice) if voice else None
+    utterance = Utterance("sentence", text.strip(), language, taken)
     if reason := speaker.check(utterance):
         raise DataError(f"cannot speak {text!r:.200}: {reason}")
     groups = speaker.speak([utterance], [[(seed,)]])

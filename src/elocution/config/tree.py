@@ -75,10 +75,10 @@ class CodecConfig(StrictConfig):
 
 
 class DataConfig(StrictConfig):
-    """Prompt files: JSON lines with `text`, and optionally `id` and `language`."""
+    """Prompt files: JSON lines or parquet with `text`, and optionally `id`, `language` and a voice; see docs/prompts.md."""
 
     train: str = "builtin:tiny-train"
-    """Prompts to train on: a JSONL file, or `builtin:NAME`."""
+    """Prompts to train on: a JSONL or parquet file, a folder of parquet, or `builtin:NAME`."""
     held_out: str = "builtin:tiny-held-out"
     """Prompts to evaluate on; must share no text with the training prompts."""
     languages: tuple[str, ...] = Field(default=("en",), min_length=1, strict=False)

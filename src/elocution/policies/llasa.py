@@ -39,17 +39,22 @@ STRUCTURAL_TOKENS = tuple(
 _CODE_TOKEN = re.compile(r"<\|s_(\d+)\|>")
 
 
-def prompt_messages(text: str) -> list[dict[str, str]]:
+def prompt_messages(utterance: Utterance) -> list[dict[str, str]]:
     """The chat of one utterance, to be rendered as a message that continues.
 
+    The words of a voice stand before the text with nothing between them, and its codes begin the answer.
     Source: LLaSA model card; `reference` text of zhenye234/LLaSA_training.
     """
+    words, codes = utterance.text, ""
+    if utterance.voice is not None:
+        words = utterance.voice.text + words
+        codes = "".join(f"<|s_{code}|>" for code in utterance.voice.codes[:, 0])
     return [
         {
             "role": "user",
-            "content": f"Convert the text to speech:<|TEXT_UNDERSTANDING_START|>{text}<|TEXT_UNDERSTANDING_END|>",
+            "content": f"Convert the text to speech:<|TEXT_UNDERSTANDING_START|>{words}<|TEXT_UNDERSTANDING_END|>",
         },
-        {"role": "assistant", "content": "<|SPEECH_GENERATION_START|>"},
+        {"role": "assistant", "content": f"<|SPEECH_GENERATION_START|>{codes}"},
     ]
 
 
@@ -152,12 +157,13 @@ class LlasaPolicy:
         return torch.cat([torch.tensor([self.stop_id]), codes]).sort().values
 
     def check_text(self, utterance: Utterance) -> str | None:
-        return self._check_text(utterance.text, utterance.language)
+        words = utterance.voice.text if utterance.voice else ""
+        return self._check_text(words + utterance.text, utterance.language)
 
     def render(self, utterance: Utterance) -> str:
         """The prompt as text; the one renderer for rollouts, log-probs, evaluation and serving."""
         rendered: Any = self.tokenizer.apply_chat_template(
-            prompt_messages(utterance.text), tokenize=False, continue_final_message=True, date_string=PROMPT_DATE
+            prompt_messages(utterance), tokenize=False, continue_final_message=True, date_string=PROMPT_DATE
         )
         return str(rendered)
 
