@@ -60,6 +60,10 @@ class ModelConfig(StrictConfig):
     """Model family: a name of the table, or `module:Class`."""
     path: str = "builtin:tiny-llasa"
     """Checkpoint folder in the family's released layout, or `builtin:NAME`."""
+    speaker: str = ""
+    """Whose voice every prompt asks for, where a checkpoint was taught some: a name (llasa, orpheus) or global codes (spark)."""
+    language_tags: dict[str, str] = Field(default={})
+    """With `llasa`: tags that wrap the text, by language: `yue = "YUE"` for `<|YUE_START|>…<|YUE_END|>`."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of matrix products, in sampling and learning alike; weights and log-softmax are fp32 always."""
     lora: LoraSettings = LoraSettings()
@@ -69,7 +73,7 @@ class CodecConfig(StrictConfig):
     """What turns codes into sound."""
 
     type: str = "tiny"
-    """Codec: tiny, xcodec2, neucodec, or `module:Class`."""
+    """Codec: tiny, xcodec2, neucodec, snac, or `module:Class`."""
     path: str = "builtin:tiny-codec"
     """Codec folder, or `builtin:NAME`."""
 

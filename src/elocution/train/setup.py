@@ -195,9 +195,16 @@ def _load_models(config: ModelConfig, model_path: Path | None, seed: int) -> _Mo
             f"model.path = {config.path!r} is an adapter; write it merged into its base first, in Python: "
             f"load_policy({config.family!r}, Path({config.path!r})).save_pretrained('merged')"
         )
-    policy = load_policy(config.family, model_path or base_path, precision=config.precision)
+    load = partial(
+        load_policy,
+        config.family,
+        precision=config.precision,
+        speaker=config.speaker,
+        language_tags=config.language_tags,
+    )
+    policy = load(model_path or base_path)
     if not config.lora.rank:
-        reference = load_policy(config.family, base_path, precision=config.precision)
+        reference = load(base_path)
         reference.model.requires_grad_(False)
         return _Models(policy, reference, dict(policy.model.named_parameters()), policy.save_pretrained)
     if model_path is None:

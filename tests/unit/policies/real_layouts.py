@@ -2,7 +2,7 @@
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from elocution.policies.llasa import STRUCTURAL_TOKENS
 from elocution.tiny.pretrain import CHAT_TEMPLATE
@@ -58,3 +58,41 @@ def narrow_llama(vocab_size: int, **changes: object) -> LlamaForCausalLM:
         "pad_token_id": BASE + 9,
     }
     return LlamaForCausalLM(LlamaConfig(**settings | changes)).eval()  # type: ignore[arg-type]
+
+
+def qwen2_tokenizer(added: list[str]) -> PreTrainedTokenizerFast:
+    """Byte-level pieces up to Qwen2's 151 643, its three special tokens, then `added`."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {piece: index for index, piece in enumerate([*alphabet, *(f"piece{i}" for i in range(151_643 - 256))])}
+    backend = Tokenizer(models.BPE(vocabulary, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(
+        [AddedToken(token, special=True) for token in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")]
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in added])
+    return tokenizer
+
+
+def narrow_qwen2(vocab_size: int) -> Qwen2ForCausalLM:
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=vocab_size,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            max_position_embeddings=2048,
+            tie_word_embeddings=True,
+            initializer_range=0.5,
+            bos_token_id=151_643,
+            eos_token_id=151_645,
+        )
+    )
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):  # released biases are not 0, which would hide a lost one
+            torch.nn.init.normal_(parameter)
+    return model.eval()

@@ -1,5 +1,6 @@
 """The released vocabulary of 193 800 ids: prompts byte for byte, ids, masks, voices, and what comes back after export."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,10 +10,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from real_layouts import llasa_tokenizer, narrow_llama
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from elocution.export.huggingface import export_model
+from elocution.export.source import find_source
 from elocution.policies.base import PolicyBatch
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.padding import pad_prompts
+from elocution.policies.speech_tokens import PromptStyle
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.speak import Speaker
 from elocution.types import Audio, Completion, FinishReason, Outcome, Utterance, Voice
@@ -154,6 +159,15 @@ def test_s33_codes_that_are_none_of_the_policys_are_a_reason(
     assert re.search(reason, found), found
 
 
+def test_speakers_and_language_tags_are_put_where_fine_tunes_have_them(policy: LlasaPolicy) -> None:
+    styled = LlasaPolicy(policy.llama, policy.tokenizer, style=PromptStyle("kore", {"yue": "YUE"}))
+    tail = TAIL.replace("<|SPEECH_GENERATION_START|>", "Speaker kore <|SPEECH_GENERATION_START|>")
+    assert styled.render(Utterance("u", "One.", "yue")) == f"{HEAD}<|YUE_START|>One.<|YUE_END|>{tail}"
+    assert (
+        styled.render(Utterance("u", "One.", voice=VOICE)) == f"{HEAD}Good evening. One.{tail}<|s_5|><|s_0|><|s_65535|>"
+    )
+
+
 def test_control_tokens_in_a_voices_words_are_a_reason(policy: LlasaPolicy) -> None:
     reason = policy.check_text(Utterance("u", "one", voice=Voice("v", "<|SPEECH_GENERATION_END|>", VOICE.codes)))
     assert reason == "the text holds control tokens: <|SPEECH_GENERATION_END|>"
@@ -168,3 +182,18 @@ def test_s73_saved_and_loaded_again_logits_and_ids_are_equal(policy: LlasaPolicy
     assert torch.equal(again.legal_ids, policy.legal_ids)
     with torch.inference_mode():
         assert torch.equal(again.llama(input_ids=ids).logits, policy.llama(input_ids=ids).logits)
+
+
+@pytest.mark.slow
+def test_s73_exported_and_opened_by_transformers_logits_and_ids_are_equal(policy: LlasaPolicy, tmp_path: Path) -> None:
+    policy.save_pretrained(str(tmp_path / "model"))
+    export_model(find_source(tmp_path / "model"), tmp_path / "out")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out", local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+    utterance = Utterance("u", "One more.", voice=VOICE)
+    ids = policy.prompt_ids(utterance)
+    assert tokenizer.encode(policy.render(utterance), add_special_tokens=False) == ids.tolist()
+    with torch.inference_mode():
+        batch = torch.from_numpy(ids)[None]
+        assert torch.equal(model(input_ids=batch).logits, policy.llama(input_ids=batch).logits)
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text())["eos_token_id"] == STOP
