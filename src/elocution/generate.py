@@ -34,10 +34,12 @@ def speak(
     max_codes_per_char: float = 4.0,
     min_codes: int = 40,
     voice: VoiceSource | None = None,
+    speaker: str = "",
 ) -> Audio:
     """Speaks `text` into the WAV file `output` and returns the audio.
 
-    `model` may also be a training checkpoint, which is verified first; `voice` is a recording whose voice it takes.
+    `model` may also be a training checkpoint, which is verified first; `voice` is a recording whose voice it takes,
+    `speaker` a voice that the checkpoint was taught.
 
     Raises: DataError if the checkpoint cannot speak the text or the folder of `output` is missing; StorageError if
     `output` is no place for a file; EngineError if it gave no speech; the loaders' own errors.
@@ -54,7 +56,7 @@ def speak(
     path = resolve_path(model)
     if (path / "state.json").is_file():
         path = verify_checkpoint(path).model_path
-    policy = load_policy(family, path)
+    policy = load_policy(family, path, speaker=speaker)
     engine = TorchEngine(policy, temperature=temperature, batch_size=1)
     engine.publish(0)
     load = partial(load_codec, codec, resolve_path(codec_path))

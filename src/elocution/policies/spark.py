@@ -48,5 +48,6 @@ class SparkPolicy(SpeechTokenPolicy):
         text_tags=("<|start_content|>", "<|end_content|>"),
         answer_start=_ANSWER,
         frame_rate=50.0,
+        needs_speaker=True,
         check_style=_check_style,
     )

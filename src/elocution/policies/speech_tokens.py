@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase, Qwen2ForCausalLM
 
-from elocution.errors import CheckpointError, ConfigError
+from elocution.errors import CheckpointError, ConfigError, ElocutionError
 from elocution.files import apply_umask
 from elocution.policies.base import IncrementalModel, PolicyBatch
 from elocution.policies.llama_config import read_llama_config
@@ -66,6 +66,7 @@ class SpeechSpec:
     before_codes: tuple[str, ...] = ()
     voice: Literal["optional", "none", "required"] = "optional"
     language_tags: bool = False
+    needs_speaker: bool = False
     check_style: Callable[[PromptStyle], str | None] = lambda style: None
     """Why a style cannot be used, or None."""
 
@@ -154,7 +155,7 @@ class SpeechTokenPolicy:
             check_values(path, model.state_dict().items())
             policy = cls(model, tokenizer, compute_dtype, style)
             policy.check_template()
-        except (CheckpointError, ConfigError):
+        except ElocutionError:
             raise
         except Exception as error:  # a damaged file may end in any error of the libraries that read it
             raise CheckpointError(f"cannot load the checkpoint {path}: {type(error).__name__}: {error}") from error
@@ -199,10 +200,12 @@ class SpeechTokenPolicy:
     def _why_not(self, style: PromptStyle) -> str | None:
         if style.language_tags and not self.spec.language_tags:
             return f"model.language_tags: the family {self.spec.family} has none"
-        reason = self.spec.check_style(style)
+        reason = self.spec.check_style(style) if style.speaker else None
         return f"model.speaker = {style.speaker!r:.80}: {reason}" if reason else None
 
     def check_text(self, utterance: Utterance) -> str | None:
+        if self.spec.needs_speaker and not self.style.speaker:
+            return f"the family {self.spec.family} needs model.speaker: {self.spec.check_style(self.style)}"
         if utterance.voice and self.spec.voice == "none":
             return f"the family {self.spec.family} takes no voice from a recording"
         if not utterance.voice and self.spec.voice == "required":

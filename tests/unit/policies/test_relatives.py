@@ -167,6 +167,9 @@ def test_a_style_that_a_family_has_not_is_refused(orpheus: OrpheusPolicy, spark:
         OrpheusPolicy(orpheus.llama, orpheus.tokenizer, style=PromptStyle("tara", {"en": "EN"}))
     with pytest.raises(ConfigError, match="must be the speaker's 32 global codes"):
         SparkPolicy(spark.llama, spark.tokenizer, style=PromptStyle("1 2 3"))
+    reason = SparkPolicy(spark.llama, spark.tokenizer).check_text(Utterance("u", "Hi"))
+    assert reason is not None
+    assert reason.startswith("the family spark needs model.speaker: must be the speaker's 32 global codes")
 
 
 def test_a_voice_from_a_recording_and_codes_in_the_text_are_reasons_for_orpheus(orpheus: OrpheusPolicy) -> None:
