@@ -62,7 +62,7 @@ def speak(
     load = partial(load_codec, codec, resolve_path(codec_path))
     sounds = load()
     check_codec(sounds, policy, name=codec_path)
-    speaker = Speaker(
+    talker = Speaker(
         policy,
         engine,
         sounds,
@@ -71,9 +71,9 @@ def speak(
     )
     taken = VoiceReader(load).read(voice) if voice else None
     utterance = Utterance("sentence", text.strip(), language, taken)
-    if reason := speaker.check(utterance):
+    if reason := talker.check(utterance):
         raise DataError(f"cannot speak {text!r:.200}: {reason}")
-    groups = speaker.speak([utterance], [[(seed,)]])
+    groups = talker.speak([utterance], [[(seed,)]])
     rollout = groups[0].rollouts[0]
     if rollout.audio is None or rollout.outcome is not Outcome.SPEECH:
         raise EngineError(f"the model gave no usable speech ({rollout.outcome}); try another --seed")
