@@ -14,6 +14,7 @@ ElocutionError
 ├── ProtocolError                 a message between client and server cannot be read
 ├── ServerError                   a server cannot start
 ├── CheckpointError               a checkpoint is missing, truncated, or of another run
+├── ExportError                   a model cannot be exported, or what was written is another
 ├── RunDirectoryError             a run directory is in use, or holds what it should not
 ├── StorageError                  a file cannot be written: no space, no permission
 ├── NonFiniteError                a loss or gradient is not finite; nothing was updated
@@ -31,6 +32,7 @@ __all__ = [
     "ElocutionError",
     "EngineError",
     "EngineUnavailable",
+    "ExportError",
     "MemoryExhausted",
     "MissingDependency",
     "NonFiniteError",
@@ -100,6 +102,10 @@ class ServerError(ElocutionError):
 
 class CheckpointError(ElocutionError):
     """A checkpoint is missing, truncated, or belongs to another run."""
+
+
+class ExportError(ElocutionError):
+    """A model cannot be exported, or what was written is not what was trained."""
 
 
 class RunDirectoryError(ElocutionError):

@@ -1,5 +1,6 @@
 """`elocution train`."""
 
+import json
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +17,22 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value; repeatable.")
     ] = None,
+    reward_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--reward-config", "--reward_config", help="JSON or TOML file with keys of [reward]: docs/llasa.md."
+        ),
+    ] = None,
+    model_path: Annotated[
+        str | None,
+        typer.Option("--model-name-or-path", "--model_name_or_path", help="Short for --set model.path=…"),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Short for --set data.train=…")] = None,
     output_dir: Annotated[
-        Path | None, typer.Option(help="Run directory; must be new or empty. Default: runs/NAME-TIME.")
+        Path | None,
+        typer.Option(
+            "--output-dir", "--output_dir", help="Run directory; must be new or empty. Default: runs/NAME-TIME."
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --output-dir.")] = False,
     dry_run: Annotated[
@@ -32,18 +47,24 @@ def train(
 
     `elocution train my.toml --set train.steps=50 --output-dir runs/mine`
 
+    `elocution train configs/llasa/grpo.toml --reward-config reward.json --set model.path=Llasa-1B`
+
     `elocution train --resume --output-dir runs/mine` continues it with the config it was started with.
 
     SIGTERM or Ctrl-C ends the run at the next stage with a checkpoint; `--resume` continues it.
     """
     from elocution.config.arithmetic import describe_batch, list_doubts
     from elocution.config.load import dump_config, load_config
+    from elocution.config.reward_file import read_reward_file
 
     if resume and output_dir is None:
         raise typer.BadParameter("--resume needs --output-dir, the run to continue")
     if resume and config is None and output_dir is not None and (output_dir / "config.toml").is_file():
         config = output_dir / "config.toml"
-    resolved = load_config(config, overrides or [])
+    named = {"model.path": model_path, "data.train": dataset}
+    earlier = read_reward_file(reward_config) if reward_config else []
+    earlier += [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]
+    resolved = load_config(config, [*earlier, *(overrides or [])])
     for doubt in list_doubts(resolved):
         typer.echo(f"note: {doubt}", err=True)
     if dry_run:

@@ -88,6 +88,11 @@ class RewardConfig(StrictConfig):
     """Weight of the WER utility in the harmonic mean."""
     lambda_nll: float = Field(default=0.4, gt=0)
     """Weight of the likelihood utility in the harmonic mean."""
+    metric: Literal["wer", "cer", "pinyin"] = "wer"
+    """What the errors of `wer_nll` are counted in: words (`wer`; in Chinese, Japanese and Korean characters), every letter, or
+    in Chinese syllables."""
+    normalizer: Literal["spoken", "seed_tts"] = "spoken"
+    """With `wer_nll`: texts are compared as they are spoken, or by the strict public rule of seed-tts-eval; docs/text.md."""
     asr: str = "pocketsphinx-bigram"
     """Recogniser behind the WER."""
     nll: str = "hama"
@@ -102,3 +107,11 @@ class RewardConfig(StrictConfig):
     """The run stops if more than this share of a step's completions could not be scored."""
     self_test: SelfTestConfig = SelfTestConfig()
     remote: RemoteRewardConfig = RemoteRewardConfig()
+
+    @model_validator(mode="after")
+    def _check_comparison(self) -> Self:
+        if self.normalizer == "seed_tts" and self.metric != "wer":
+            raise ValueError(
+                f"normalizer = 'seed_tts' counts words, and in Chinese characters, not metric = {self.metric!r}"
+            )
+        return self

@@ -60,6 +60,10 @@ class ModelConfig(StrictConfig):
     """Model family: a name of the table, or `module:Class`."""
     path: str = "builtin:tiny-llasa"
     """Checkpoint folder in the family's released layout, or `builtin:NAME`."""
+    speaker: str = ""
+    """Whose voice every prompt asks for, where a checkpoint was taught some: a name (llasa, orpheus) or global codes (spark)."""
+    language_tags: dict[str, str] = Field(default={})
+    """With `llasa`: tags that wrap the text, by language: `yue = "YUE"` for `<|YUE_START|>…<|YUE_END|>`."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of matrix products, in sampling and learning alike; weights and log-softmax are fp32 always."""
     lora: LoraSettings = LoraSettings()
@@ -69,16 +73,16 @@ class CodecConfig(StrictConfig):
     """What turns codes into sound."""
 
     type: str = "tiny"
-    """Codec: tiny, xcodec2, neucodec, or `module:Class`."""
+    """Codec: tiny, xcodec2, neucodec, snac, or `module:Class`."""
     path: str = "builtin:tiny-codec"
     """Codec folder, or `builtin:NAME`."""
 
 
 class DataConfig(StrictConfig):
-    """Prompt files: JSON lines with `text`, and optionally `id` and `language`."""
+    """Prompt files: JSON lines or parquet with `text`, and optionally `id`, `language` and a voice; see docs/prompts.md."""
 
     train: str = "builtin:tiny-train"
-    """Prompts to train on: a JSONL file, or `builtin:NAME`."""
+    """Prompts to train on: a JSONL or parquet file, a folder of parquet, or `builtin:NAME`."""
     held_out: str = "builtin:tiny-held-out"
     """Prompts to evaluate on; must share no text with the training prompts."""
     languages: tuple[str, ...] = Field(default=("en",), min_length=1, strict=False)

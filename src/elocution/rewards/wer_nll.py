@@ -7,7 +7,7 @@ from functools import partial
 
 from elocution.config.tree import RewardConfig
 from elocution.measures import PhonemeScorer, Transcriber, check_recognisers, load_phoneme_scorer, load_transcriber
-from elocution.measures.compare import compare
+from elocution.measures.compare import Comparison, compare, compare_by
 from elocution.rewards.base import FLOOR
 from elocution.rewards.combine import error_tanh, weighted_harmonic_mean
 from elocution.rewards.listening import ListeningReward
@@ -15,8 +15,11 @@ from elocution.rewards.pool import ScoringPool
 from elocution.text.normalize import normalize
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["Heard", "WerNllReward", "harmonic_reward", "listen", "utilities"]
+__all__ = ["Comparing", "Heard", "WerNllReward", "harmonic_reward", "listen", "utilities"]
 
+
+Comparing = Callable[[str, str, str], Comparison]
+"""Called as (wanted, heard, language)."""
 
 _FLOOR_PARTS = {"wer": 0.0, "nll": 0.0}
 
@@ -65,7 +68,9 @@ class WerNllReward(ListeningReward[tuple[Audio, str], Heard]):
         super().__init__(
             pool
             or ScoringPool(
-                partial(_build_listener, config.asr, config.nll), workers=config.workers, timeout_s=config.timeout_s
+                partial(_build_listener, config.asr, config.nll, partial(compare_by, config.metric, config.normalizer)),
+                workers=config.workers,
+                timeout_s=config.timeout_s,
             )
         )
 
@@ -91,11 +96,13 @@ class WerNllReward(ListeningReward[tuple[Audio, str], Heard]):
         return Score(value, raw, heard.transcript, parts=parts)
 
 
-def _build_listener(asr: str, nll: str) -> Callable[[tuple[Audio, str]], Heard]:
-    return partial(listen, load_transcriber(asr), load_phoneme_scorer(nll))
+def _build_listener(asr: str, nll: str, compared: Comparing) -> Callable[[tuple[Audio, str]], Heard]:
+    return partial(listen, load_transcriber(asr), load_phoneme_scorer(nll), compared=compared)
 
 
-def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: tuple[Audio, str]) -> Heard:
+def listen(
+    transcriber: Transcriber, scorer: PhonemeScorer, clip: tuple[Audio, str], *, compared: Comparing = compare
+) -> Heard:
     """Transcribes a clip and scores its text. An empty transcript is WER 1, whatever the likelihood.
 
     A word recogniser finds words in noise, hum and music; where the phoneme recogniser hears no speech, nothing was
@@ -103,5 +110,5 @@ def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: tuple[Audio, s
     """
     audio, text = clip
     likelihood = scorer.score(audio, normalize(text, "en"))
-    compared = compare(text, transcriber.transcribe(audio) if likelihood.is_speech else "", "en")
-    return Heard(" ".join(compared.hypothesis), compared.counts.rate, likelihood.nll)
+    edits = compared(text, transcriber.transcribe(audio) if likelihood.is_speech else "", "en")
+    return Heard(" ".join(edits.hypothesis), edits.counts.rate, likelihood.nll)

@@ -14,6 +14,7 @@ from elocution.codecs import load_codec
 from elocution.codecs.base import Codec
 from elocution.config.tree import ModelConfig, RunConfig
 from elocution.data.prompts import PromptSet, load_prompts
+from elocution.data.voices import VoiceReader
 from elocution.errors import ConfigError
 from elocution.grpo.losses import LossSettings
 from elocution.grpo.schedules import scheduled
@@ -72,7 +73,8 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
     policy = models.policy
     if config.train.activation_checkpointing:
         _recompute_activations(policy.model)
-    codec = load_codec(config.codec.type, resolve_path(config.codec.path))
+    load = partial(load_codec, config.codec.type, resolve_path(config.codec.path))
+    codec = load()
     check_codec(codec, policy, name=config.codec.path)
     build_speaker = partial(
         Speaker,
@@ -90,12 +92,14 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
     sampling_policy = mirror_of(policy) if config.train.max_lag else policy
     engines = build_engines(config, policy, sampling_policy, models.save, run_path)
     speaker = build_speaker(sampling_policy, engines.rollout)
+    voices = VoiceReader(load)
     train, held_out = (
         load_prompts(
             resolve_path(path),
             languages=config.data.languages,
             on_bad_row=config.data.on_bad_row,
             check_text=speaker.check,
+            voices=voices,
         )
         for path in (config.data.train, config.data.held_out)
     )
@@ -191,9 +195,16 @@ def _load_models(config: ModelConfig, model_path: Path | None, seed: int) -> _Mo
             f"model.path = {config.path!r} is an adapter; write it merged into its base first, in Python: "
             f"load_policy({config.family!r}, Path({config.path!r})).save_pretrained('merged')"
         )
-    policy = load_policy(config.family, model_path or base_path, precision=config.precision)
+    load = partial(
+        load_policy,
+        config.family,
+        precision=config.precision,
+        speaker=config.speaker,
+        language_tags=config.language_tags,
+    )
+    policy = load(model_path or base_path)
     if not config.lora.rank:
-        reference = load_policy(config.family, base_path, precision=config.precision)
+        reference = load(base_path)
         reference.model.requires_grad_(False)
         return _Models(policy, reference, dict(policy.model.named_parameters()), policy.save_pretrained)
     if model_path is None:

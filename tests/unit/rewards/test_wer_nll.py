@@ -10,6 +10,7 @@ import pytest
 
 from elocution.config.tree import RewardConfig
 from elocution.measures import Likelihood
+from elocution.measures.compare import compare_by
 from elocution.rewards.base import FLOOR, Known, StreamingReward
 from elocution.rewards.wer_nll import Heard, WerNllReward, harmonic_reward, listen
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
@@ -195,3 +196,19 @@ def test_a_rollout_scores_the_same_alone_and_in_a_batch() -> None:
         pending = [scorer.start(rollout) for rollout in rollouts]
         assert all(one.wait(0) for one in pending)
         assert [one.result() for one in pending] == scorer(rollouts)
+
+
+@pytest.mark.parametrize(
+    ("metric", "normalizer", "rate"),
+    [("wer", "spoken", 0.0), ("cer", "spoken", 0.0), ("wer", "seed_tts", 0.5)],
+)
+def test_s18_a_reward_counts_in_its_metric_by_its_normalizer(metric: str, normalizer: str, rate: float) -> None:
+    recogniser = Says("fifty turns", num_heard=9)
+    clip = (_clip(0.1), "50 turns")
+    compared = partial(compare_by, metric, normalizer)
+    assert listen(recogniser, recogniser, clip, compared=compared).wer == rate
+
+
+def test_letters_are_fewer_wrong_than_words() -> None:
+    assert compare_by("wer", "spoken", "the house", "the horse", "en").counts.rate == 0.5
+    assert compare_by("cer", "spoken", "the house", "the horse", "en").counts.rate == 1 / 8
