@@ -19,6 +19,7 @@ from elocution.rewards.combine import (
 )
 from elocution.rewards.listening import ListeningReward
 from elocution.rewards.pool import ScoringPool
+from elocution.rewards.running import RunningValues
 from elocution.types import Audio, Rollout, Score
 
 __all__ = ["CompositeReward", "utility"]
@@ -44,6 +45,7 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
     """`combine` of the components' utilities, times `exp(-gate_beta * WER)`; in [0, 1], higher is better.
 
     `parts` are the utilities by component, `raw` the facts. A completion of which nothing was heard takes `FLOOR`.
+    What depends on the steps before, `z_score` and constraints, is `state`; until then `z_score` is a sum.
     """
 
     def __init__(self, config: RewardConfig, pool: ScoringPool[SpokenText, Findings] | None = None) -> None:
@@ -51,11 +53,14 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
             raise ConfigError('reward.type = "composite" needs at least one [reward.components.NAME]')
         self._config = config
         self._weights = {name: component.weight for name, component in config.components.items()}
-        self._wanted = tuple(
-            dict.fromkeys([c.fact for c in config.components.values()] + (["wer"] if config.gate_beta else []))
-        )
+        self._constrained = [constraint.fact for constraint in config.constraints.values()]
+        facts = [component.fact for component in config.components.values()] + self._constrained
+        self._wanted = tuple(dict.fromkeys(facts + (["wer"] if config.gate_beta else [])))
         if unknown := sorted(set(self._wanted) - FACTS.keys()):
-            raise ConfigError(f"reward.components: no measure {', '.join(unknown)}; known are {', '.join(FACTS)}")
+            raise ConfigError(
+                f"reward.components and reward.constraints: no measure {', '.join(unknown)}; known are {', '.join(FACTS)}"
+            )
+        self.state = RunningValues(config)
         sources = {FACTS[name].by for name in self._wanted}
         check_recognisers(
             transcriber=config.asr if "recogniser" in sources else None,
@@ -83,7 +88,8 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
             if component.fact in found.facts
         }
         weights = present_weights(utilities, self._weights, on_missing=config.on_missing)
-        if weights is None or (config.gate_beta and "wer" not in found.facts):
+        needed = [*(["wer"] if config.gate_beta else []), *(self._constrained if config.on_missing == "drop" else [])]
+        if weights is None or any(name not in found.facts for name in needed):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in found.failures.items())
             return Score(value=None, raw=found.facts, transcript=found.transcript, error=f"not measured: {reasons}")
         combine = weighted_harmonic_mean if config.combine == "harmonic" else weighted_sum
