@@ -13,7 +13,7 @@ class ComponentConfig(StrictConfig):
     """One part of a composite reward: a measure made a utility in [0, 1], higher is better."""
 
     fact: str
-    """Measure: a name of the table in docs/rewards.md."""
+    """Measure: a name of the table in docs/rewards.md, or `module:Class`, a reward of your own whose value it is."""
     weight: float = Field(default=1.0, gt=0)
     """Its weight; weights are divided by their sum."""
     utility: Literal["tanh", "power", "exp", "linear", "band"]
@@ -78,6 +78,8 @@ class RemoteRewardConfig(StrictConfig):
     """How often a request is sent again before its clips count as unscored."""
     clips_per_request: int = Field(default=4, ge=1, le=1024)
     """Clips in one request; the server's `reward_server.max_batch_size` or fewer."""
+    max_delay_ms: float = Field(default=20.0, ge=0, le=10_000)
+    """Longest time that a completion waits for others to share its request, while later ones are still drawn, milliseconds."""
     concurrency: int = Field(default=16, ge=1, le=1024)
     """Requests under way at once, to all servers together."""
 

@@ -22,6 +22,7 @@ from elocution.errors import CheckpointError, NonFiniteError
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
 from elocution.rewards import load_reward
+from elocution.rewards.languages import check_languages
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rewards.watched import WatchedReward
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
@@ -76,6 +77,7 @@ def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: 
     with ExitStack() as stack:
         run = stack.enter_context(RunDirectory(run_path, resume=resume))
         checkpoint = _checkpoint_to_resume(run, config) if resume else None
+        check_languages(config.reward, config.data.languages)
         parts = build_parts(config, checkpoint.model_path if checkpoint else None, run_path=run_path)
         stack.callback(parts.engines.stop)
         reward = stack.enter_context(load_reward(config.reward))

@@ -75,9 +75,10 @@ def test_a_reward_of_ones_own_carries_its_state() -> None:
 )
 def test_a_state_that_breaks_its_word_is_one_error(spoil: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counting, "spoil", spoil)
-    with load_reward(RewardConfig(type=f"{__name__}:Counting")) as reward, pytest.raises(RewardError, match=message):
-        reward.state.revalue(SCORES)
-        reward.state.state_dict()
+    with load_reward(RewardConfig(type=f"{__name__}:Counting")) as reward:
+        use = reward.state.state_dict if spoil == "set" else lambda: reward.state.revalue(SCORES)
+        with pytest.raises(RewardError, match=message):
+            use()
 
 
 def test_a_reward_without_state_carries_nothing_and_takes_nothing() -> None:
