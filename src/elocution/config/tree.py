@@ -7,13 +7,20 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from elocution.config.rewards import ComponentConfig, RemoteRewardConfig, RewardConfig, SelfTestConfig
+from elocution.config.rewards import (
+    ComponentConfig,
+    ConstraintConfig,
+    RemoteRewardConfig,
+    RewardConfig,
+    SelfTestConfig,
+)
 from elocution.config.strict import StrictConfig
 
 __all__ = [
     "AlgorithmConfig",
     "CodecConfig",
     "ComponentConfig",
+    "ConstraintConfig",
     "DataConfig",
     "EvalConfig",
     "LoraSettings",
@@ -382,6 +389,7 @@ class RunConfig(StrictConfig):
                 f"algorithm.advantage = {self.algorithm.advantage!r} with algorithm.part_weights = "
                 f"{self.algorithm.part_weights}: gdpo needs weights, and nothing else takes them"
             )
+        self._check_parts()
         if self.rollout.sync.strategy != "full" and not self.model.lora.rank:
             raise ValueError(
                 f"rollout.sync.strategy = {self.rollout.sync.strategy!r} needs an adapter (model.lora.rank > 0); "
@@ -393,3 +401,28 @@ class RunConfig(StrictConfig):
                 f"eval.sentences = {self.eval.sentences}"
             )
         return self
+
+    def _check_parts(self) -> None:
+        """GDPO compares the parts of scores, not their values."""
+        if self.algorithm.advantage != "gdpo":
+            return
+        reward, weights, parts = self.reward, self.algorithm.part_weights, self.reward.part_names
+        if parts is not None and set(weights) != set(parts):
+            raise ValueError(
+                f"algorithm.part_weights has weights for {', '.join(sorted(weights))}, but the parts of the reward "
+                f"{reward.type!r} are {', '.join(sorted(parts))}; give each part its weight"
+            )
+        ignored = {
+            "reward.gate_beta": bool(reward.gate_beta),
+            'reward.combine = "z_score"': reward.combine == "z_score",
+            "reward.constraints": bool(reward.constraints),
+        }
+        if any(ignored.values()):
+            raise ValueError(
+                f'algorithm.advantage = "gdpo" compares the parts by themselves and would ignore '
+                f"{', '.join(name for name, is_given in ignored.items() if is_given)}; make what matters a part"
+            )
+        if parts and reward.type == "composite" and reward.on_missing == "renormalize":
+            raise ValueError(
+                'algorithm.advantage = "gdpo" needs every part of every score; set reward.on_missing = "drop"'
+            )

@@ -1,7 +1,7 @@
 """Checkpoints: a folder that appears whole or not at all, and is checked before it is used.
 
 `step_N/` holds `model/` (a checkpoint in the family's released layout, or an adapter and the name of its base),
-`optimizer.pt`, `sampling/` with older weights where completions are still to be drawn from them, and `state.json` with
+`optimizer.pt`, `reward.json` with what the reward carries from step to step, if anything, `sampling/` with older weights where completions are still to be drawn from them, and `state.json` with
 the step, a format number and the digest of every file.
 """
 
@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -21,10 +22,19 @@ from elocution.errors import CheckpointError
 from elocution.files import reporting_disk_errors
 from elocution.train.mirror import Snapshot, write_snapshots
 
-__all__ = ["Checkpoint", "latest_checkpoint", "load_optimizer", "point_best_at", "save_checkpoint", "verify_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "latest_checkpoint",
+    "load_optimizer",
+    "load_reward_state",
+    "point_best_at",
+    "save_checkpoint",
+    "verify_checkpoint",
+]
 
 FORMAT = 1
 _SAMPLING = "sampling"
+_REWARD = "reward.json"
 _NO_SPACE = 1 << 20  # bytes; a write that failed with less than this free failed for want of space
 
 
@@ -54,10 +64,12 @@ def save_checkpoint(
     policy_version: int,
     keep: int,
     snapshots: Mapping[int, Snapshot] | None = None,
+    reward_state: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     """Writes `folder/step_N` under a temporary name, renames it, then deletes all but the `keep` newest.
 
-    `save_model` writes the weights into the folder that it is given; `snapshots` are older ones that the next steps need.
+    `save_model` writes the weights into the folder that it is given; `snapshots` are older ones that the next steps need;
+    `reward_state` is what JSON can hold.
 
     Raises: StorageError if the disk is full or read-only; nothing is left behind.
     """
@@ -67,6 +79,8 @@ def save_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir()
+            if reward_state:
+                (temporary / _REWARD).write_text(json.dumps(reward_state), encoding="utf-8")
             _write(temporary, save_model, optimizer, snapshots or {}, step=step, policy_version=policy_version)
             if target.exists():
                 shutil.rmtree(target)
@@ -149,6 +163,15 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
 def load_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
     """Restores the optimiser's state in place."""
     optimizer.load_state_dict(torch.load(checkpoint.path / "optimizer.pt", weights_only=True))
+
+
+def load_reward_state(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the reward carried when the checkpoint was made; empty for a reward that carries nothing."""
+    path = checkpoint.path / _REWARD
+    if not path.is_file():
+        return {}
+    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return state
 
 
 def point_best_at(run: Path, checkpoint: Checkpoint) -> None:

@@ -8,8 +8,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ from elocution.config.tree import RunConfig
 from elocution.errors import CheckpointError, NonFiniteError
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
-from elocution.rewards import Reward, load_reward
+from elocution.rewards import load_reward
+from elocution.rewards.languages import check_languages
 from elocution.rewards.pool import ScoringPool, transcriber_factory
+from elocution.rewards.watched import WatchedReward
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
 from elocution.train.checkpoint import (
     Checkpoint,
     latest_checkpoint,
     load_optimizer,
+    load_reward_state,
     point_best_at,
     save_checkpoint,
 )
@@ -73,6 +77,7 @@ def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: 
     with ExitStack() as stack:
         run = stack.enter_context(RunDirectory(run_path, resume=resume))
         checkpoint = _checkpoint_to_resume(run, config) if resume else None
+        check_languages(config.reward, config.data.languages)
         parts = build_parts(config, checkpoint.model_path if checkpoint else None, run_path=run_path)
         stack.callback(parts.engines.stop)
         reward = stack.enter_context(load_reward(config.reward))
@@ -85,6 +90,7 @@ def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: 
         )
         if checkpoint:
             load_optimizer(checkpoint, parts.optimizer)
+            reward.state.load_state_dict(load_reward_state(checkpoint))
         else:
             _open_run(run, config, parts)
         parts.engines.start()
@@ -137,7 +143,7 @@ class _Run:
         config: RunConfig,
         run: RunDirectory,
         parts: Parts,
-        reward: Reward,
+        reward: WatchedReward,
         judge: ScoringPool[Audio, str],
         stop: StopRequest,
         report: Progress,
@@ -203,6 +209,7 @@ class _Run:
         groups = self.collect(collector, step)
         if groups is None:
             return None
+        groups = self.revalued(groups)
         updating = time.perf_counter()
         batch = self.advantages(groups)
         skipped_before, version_before = self.skipped, self.version
@@ -223,6 +230,7 @@ class _Run:
             "time/update_s": update_s,
             **times.metrics(),
             "memory/peak_mib": peak_memory_mib(),
+            **self.reward.state.advance([score for group in groups for score in group.scores]),
         }
 
     def collect(self, collector: Collector, step: int) -> list[RolloutGroup] | None:
@@ -231,7 +239,7 @@ class _Run:
         for attempt in range(self.config.algorithm.max_resamples):
             if groups is None:
                 break
-            missing = self.config.train.prompts_per_step - sum(self.advantages(groups).has_signal)
+            missing = self.config.train.prompts_per_step - sum(self.advantages(self.revalued(groups)).has_signal)
             if not missing:
                 break
             more = collector.more(step, attempt, missing, self.stop.__bool__)
@@ -239,6 +247,11 @@ class _Run:
                 break
             groups = None if more is None else groups + more
         return groups
+
+    def revalued(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        """The groups of a step with what their scores are worth in it."""
+        scores = iter(self.reward.state.revalue([score for group in groups for score in group.scores]))
+        return [replace(group, scores=tuple(islice(scores, len(group.scores)))) for group in groups]
 
     def advantages(self, groups: Sequence[RolloutGroup]) -> AdvantageBatch:
         algorithm = self.config.algorithm
@@ -328,6 +341,7 @@ class _Run:
             policy_version=self.version,
             keep=self.config.train.keep_checkpoints,
             snapshots=snapshots,
+            reward_state=self.reward.state.state_dict(),
         )
 
 
