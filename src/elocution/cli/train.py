@@ -1,5 +1,8 @@
 """`elocution train`."""
 
+import logging
+import os
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +37,8 @@ def train(
 
     `elocution train --resume --output-dir runs/mine` continues it with the config it was started with.
 
+    `torchrun --nproc-per-node 2 -m elocution train my.toml` shares each step among two processes: docs/distributed.md.
+
     SIGTERM or Ctrl-C ends the run at the next stage with a checkpoint; `--resume` continues it.
     """
     from elocution.config.arithmetic import describe_batch, list_doubts
@@ -50,17 +55,30 @@ def train(
         typer.echo(dump_config(resolved))
         typer.echo(describe_batch(resolved))
         return
-    name = config.stem if config else "tiny"
-    run = output_dir or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    typer.echo(f"run directory: {run}")
     from transformers.utils.logging import disable_progress_bar
 
+    from elocution.train.device import choose_device
+    from elocution.train.launcher import find_place
     from elocution.train.loop import train as run_training
+    from elocution.train.world import open_world
 
     disable_progress_bar()
-
-    with _Bars() as bars:
-        summary = run_training(resolved, run, resume=resume, progress=bars)
+    name = config.stem if config else "tiny"
+    place = find_place(os.environ)
+    is_first = place.rank == 0
+    if not is_first:
+        logging.getLogger().setLevel(logging.WARNING)
+    device = choose_device(resolved.train.device, place)
+    with open_world(place, device=device, wait_s=resolved.train.wait_s) as world:
+        # The first process names the folder: the clocks of the others may have gone on.
+        run = world.gather(output_dir or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}")[0]
+        if is_first:
+            processes = f" ({world.size} processes)" if world.size > 1 else ""
+            typer.echo(f"run directory: {run}{processes}")
+        with _Bars() if is_first else nullcontext() as bars:
+            summary = run_training(resolved, run, resume=resume, progress=bars, device=device, world=world)
+    if not is_first:
+        return
     if summary.stopped_by:
         typer.echo(
             f"stopped by {summary.stopped_by} after step {summary.step}; a checkpoint was written. Continue with:"
