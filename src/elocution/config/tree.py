@@ -264,7 +264,7 @@ class TrainConfig(StrictConfig):
     """Steps between checkpoints; the last step always has one."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """Newest checkpoints kept; `best` is always kept."""
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|xpu(:\d+)?|cuda(:\d+)?)$")
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|xpu(:\d+)?|cuda(:\d+)?)$")
     """Where policy, learner and the engine `torch` compute: auto, cpu, cuda, cuda:N, …; auto is a GPU if there is one. Of
     several processes on one machine each takes the GPU of its place; see docs/distributed.md."""
     parallel: Literal["ddp", "fsdp"] = "ddp"

@@ -148,8 +148,8 @@ class LlasaPolicy:
 
     @cached_property
     def legal_ids(self) -> Tensor:
-        codes = torch.arange(self.first_code_id, self.first_code_id + self.num_codes)
-        return torch.cat([torch.tensor([self.stop_id]), codes]).sort().values
+        codes = torch.arange(self.first_code_id, self.first_code_id + self.num_codes, device="cpu")
+        return torch.cat([torch.tensor([self.stop_id], device="cpu"), codes]).sort().values
 
     def check_text(self, utterance: Utterance) -> str | None:
         return self._check_text(utterance.text, utterance.language)

@@ -67,10 +67,7 @@ class LearnerBatch:
             for field in fields(self)
             if field.name != "policy"
         }
-        policy = PolicyBatch(
-            **{field.name: getattr(self.policy, field.name).to(device) for field in fields(PolicyBatch)}
-        )
-        return LearnerBatch(policy=policy, **moved)
+        return LearnerBatch(policy=self.policy.to(device), **moved)
 
 
 def advantages_of(
