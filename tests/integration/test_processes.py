@@ -89,6 +89,14 @@ def test_s77_two_processes_then_shards_then_one_process_repeat_a_run_of_one(alon
     assert ours["state"].keys() == one["state"].keys()
 
 
+def test_accelerate_that_starts_one_process_of_two_is_an_error() -> None:
+    launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--cpu", "--num_processes", "2"]
+    command = [*launch, "-m", "elocution", "train", "--dry-run"]
+    started = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert started.returncode != 0
+    assert "error: accelerate launch was asked for 2 processes and started one" in started.stderr
+
+
 def test_s85_a_process_that_fails_ends_the_others_with_its_reason(tmp_path: Path) -> None:
     failed = train(tmp_path / "failed", 2, signalled="1 ERROR 1")
     assert failed.returncode != 0

@@ -24,7 +24,10 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --output-dir.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved config and the batch arithmetic; load no model.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Print the resolved config, the batch arithmetic and the memory it takes; load no model."
+        ),
     ] = False,
 ) -> None:
     """Trains a policy with GRPO and writes a run directory.
@@ -51,21 +54,26 @@ def train(
     resolved = load_config(config, overrides or [])
     for doubt in list_doubts(resolved):
         typer.echo(f"note: {doubt}", err=True)
+    from elocution.train.launcher import find_place
+
+    place = find_place(os.environ)
+    is_first = place.rank == 0
     if dry_run:
-        typer.echo(dump_config(resolved))
-        typer.echo(describe_batch(resolved))
+        if is_first:
+            from elocution.train.memory_plan import describe_memory
+
+            typer.echo(dump_config(resolved))
+            typer.echo(describe_batch(resolved))
+            typer.echo(describe_memory(resolved, processes=place.size))
         return
     from transformers.utils.logging import disable_progress_bar
 
     from elocution.train.device import choose_device
-    from elocution.train.launcher import find_place
     from elocution.train.loop import train as run_training
     from elocution.train.world import open_world
 
     disable_progress_bar()
     name = config.stem if config else "tiny"
-    place = find_place(os.environ)
-    is_first = place.rank == 0
     if not is_first:
         logging.getLogger().setLevel(logging.WARNING)
     device = choose_device(resolved.train.device, place)
