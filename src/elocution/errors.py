@@ -20,6 +20,7 @@ ElocutionError
 ├── NonFiniteError                a loss or gradient is not finite; nothing was updated
 ├── DeadParameterError            parameters that should be trained get no gradient
 ├── MemoryExhausted               an update does not fit in memory
+├── WorldError                    the processes of a run are not those asked for, or one is gone
 └── MissingDependency             an optional package is absent; names the extra that brings it
 """
 
@@ -45,6 +46,7 @@ __all__ = [
     "StorageError",
     "SyncError",
     "Unverbalizable",
+    "WorldError",
 ]
 
 
@@ -126,6 +128,10 @@ class DeadParameterError(ElocutionError):
 
 class MemoryExhausted(ElocutionError):
     """An update does not fit in memory."""
+
+
+class WorldError(ElocutionError):
+    """The processes of a run are not those that were asked for, or one of them is gone."""
 
 
 class MissingDependency(ElocutionError):

@@ -239,7 +239,7 @@ class ParameterRule(StrictConfig):
 
 
 class TrainConfig(StrictConfig):
-    """Steps, optimiser and checkpoints."""
+    """Steps, optimiser, checkpoints, processes and devices."""
 
     steps: int = Field(default=22, ge=1)
     """Training steps; each draws new completions."""
@@ -275,6 +275,13 @@ class TrainConfig(StrictConfig):
     """Steps between checkpoints; the last step always has one."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """Newest checkpoints kept; `best` is always kept."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|xpu(:\d+)?|cuda(:\d+)?)$")
+    """Where policy, learner and the engine `torch` compute: auto, cpu, cuda, cuda:N, …; auto is a GPU if there is one. Of
+    several processes on one machine each takes the GPU of its place; see docs/distributed.md."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """With several processes: whole weights in each (ddp), or weights and optimiser state in shards over them (fsdp)."""
+    wait_s: float = Field(default=7200.0, gt=0, le=604_800)
+    """Longest time that a process waits for the others, seconds; an evaluation, which one makes alone, must fit in it."""
 
 
 class EvalConfig(StrictConfig):

@@ -53,13 +53,14 @@ class IncrementalLlama:
         self._cache: list[Tensor] = []  # by layer [2, B, kv, total, d]: keys, values
         # Views of the cache by layer: keys [B * kv, d, total], values [B * kv, total, d].
         self._views: list[tuple[Tensor, Tensor]] = []
-        self._bias = self._cos = self._sin = self._padding = torch.empty(0)
+        self._bias = self._cos = self._sin = self._padding = torch.empty(0, device="cpu")
         self._length = 0
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Tensor:
         device, dtype = self._embedding.device, self._dtype
         ids, mask = (tensor.to(device) for tensor in pad_prompts(prompts))
+        row_prompt = row_prompt.to(device)
         cache = DynamicCache(config=self._model.config)
         with torch.autocast(device.type, dtype, enabled=dtype != self._embedding.dtype):
             hidden = self._model.model(
@@ -94,7 +95,7 @@ class IncrementalLlama:
         position = at - self._padding
         cos, sin = self._cos[position, None], self._sin[position, None]  # [B, 1, d]
         bias = self._bias[:, None, : at + 1].repeat_interleave(kv, dim=0)  # [B * kv, 1, at + 1]
-        hidden = F.embedding(ids[:, 0], self._embedding)
+        hidden = F.embedding(ids[:, 0].to(self._embedding.device), self._embedding)
         width = (hidden.shape[1],)
         for (norm_in, qkv, bias_qkv, out, norm_mlp, gate_up, down), cache, (keys, values) in zip(
             self._layers, self._cache, self._views, strict=True
@@ -120,6 +121,7 @@ class IncrementalLlama:
 
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
+        rows = rows.to(self._embedding.device)
         places = torch.arange(len(rows), device=rows.device)
         moved = torch.nonzero(rows != places)[:, 0]
         if len(moved):

@@ -22,7 +22,7 @@ __all__ = ["PackedLayout", "enable_packing", "packed_hidden", "packed_states"]
 
 _NAME = "elocution_packed"
 # A mask of four dimensions is handed through by transformers; the layout brings the real ones.
-_NO_MASK = torch.empty(1, 1, 0, 0)
+_NO_MASK = torch.empty(1, 1, 0, 0, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PackedLayout:
             ],
             dim=2,
         )
-        last = prompt_index[torch.arange(len(prompt_lengths)), prompt_lengths - 1]
+        last = prompt_index[torch.arange(len(prompt_lengths), device=lengths.device), prompt_lengths - 1]
         return cls(
             positions=torch.cat(
                 [
@@ -98,7 +98,7 @@ def packed_hidden(model: PreTrainedModel, batch: PolicyBatch) -> Tensor:
     hidden: Tensor = model(
         input_ids=layout.pack(batch)[None],
         position_ids=layout.positions[None],
-        attention_mask=_NO_MASK,
+        attention_mask=_NO_MASK.to(batch.prompt_ids.device),
         use_cache=False,
         packed=layout,
     ).last_hidden_state[0]

@@ -194,8 +194,8 @@ class SpeechTokenPolicy:
 
     @cached_property
     def legal_ids(self) -> Tensor:
-        codes = torch.arange(self.first_code_id, self.first_code_id + self.num_codes)
-        return torch.cat([torch.tensor([self.stop_id]), codes]).sort().values
+        codes = torch.arange(self.first_code_id, self.first_code_id + self.num_codes, device="cpu")
+        return torch.cat([torch.tensor([self.stop_id], device="cpu"), codes]).sort().values
 
     def _why_not(self, style: PromptStyle) -> str | None:
         if style.language_tags and not self.spec.language_tags:

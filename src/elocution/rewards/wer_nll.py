@@ -102,9 +102,7 @@ def _build_listener(asr: str, nll: str, compared: Comparing) -> Callable[[SaidTe
     return partial(listen, load_transcriber(asr), load_phoneme_scorer(nll), compared=compared)
 
 
-def listen(
-    transcriber: Transcriber, scorer: PhonemeScorer, clip: SaidText, *, compared: Comparing = compare
-) -> Heard:
+def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: SaidText, *, compared: Comparing = compare) -> Heard:
     """Transcribes a clip and scores its text. An empty transcript is WER 1, whatever the likelihood.
 
     A word recogniser finds words in noise, hum and music; where the phoneme recogniser hears no speech, nothing was

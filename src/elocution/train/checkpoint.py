@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from elocution.errors import CheckpointError
 from elocution.files import reporting_disk_errors
 from elocution.train.mirror import Snapshot, write_snapshots
+from elocution.train.sharding import restore_optimizer
 
 __all__ = [
     "Checkpoint",
@@ -58,7 +59,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path,
     save_model: Callable[[str], None],
-    optimizer: torch.optim.Optimizer,
+    optimizer_state: Mapping[str, Any],
     *,
     step: int,
     policy_version: int,
@@ -68,8 +69,8 @@ def save_checkpoint(
 ) -> Checkpoint:
     """Writes `folder/step_N` under a temporary name, renames it, then deletes all but the `keep` newest.
 
-    `save_model` writes the weights into the folder that it is given; `snapshots` are older ones that the next steps need;
-    `reward_state` is what JSON can hold.
+    `save_model` writes the weights into the folder that it is given, `optimizer_state` is whole; `snapshots` are older ones
+    that the next steps need; `reward_state` is what JSON can hold.
 
     Raises: StorageError if the disk is full or read-only; nothing is left behind.
     """
@@ -81,7 +82,7 @@ def save_checkpoint(
             temporary.mkdir()
             if reward_state:
                 (temporary / _REWARD).write_text(json.dumps(reward_state), encoding="utf-8")
-            _write(temporary, save_model, optimizer, snapshots or {}, step=step, policy_version=policy_version)
+            _write(temporary, save_model, optimizer_state, snapshots or {}, step=step, policy_version=policy_version)
             if target.exists():
                 shutil.rmtree(target)
             os.replace(temporary, target)
@@ -98,7 +99,7 @@ def save_checkpoint(
 def _write(
     path: Path,
     save_model: Callable[[str], None],
-    optimizer: torch.optim.Optimizer,
+    optimizer_state: Mapping[str, Any],
     snapshots: Mapping[int, Snapshot],
     *,
     step: int,
@@ -106,7 +107,7 @@ def _write(
 ) -> None:
     try:
         save_model(str(path / "model"))
-        torch.save(optimizer.state_dict(), path / "optimizer.pt")
+        torch.save(dict(optimizer_state), path / "optimizer.pt")
         if snapshots:
             write_snapshots(path / _SAMPLING, snapshots)
     except (RuntimeError, SafetensorError) as error:  # torch and safetensors report a failed write in their own way
@@ -162,7 +163,8 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
 
 def load_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
     """Restores the optimiser's state in place."""
-    optimizer.load_state_dict(torch.load(checkpoint.path / "optimizer.pt", weights_only=True))
+    path = checkpoint.path / "optimizer.pt"
+    restore_optimizer(optimizer, torch.load(path, weights_only=True, map_location="cpu"))
 
 
 def load_reward_state(checkpoint: Checkpoint) -> dict[str, Any]:

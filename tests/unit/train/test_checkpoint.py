@@ -28,13 +28,15 @@ def stepped() -> tuple[LlasaPolicy, torch.optim.Optimizer]:
 
 def save(folder: Path, step: int, keep: int = 2) -> None:
     policy, optimizer = stepped()
-    save_checkpoint(folder, policy.save_pretrained, optimizer, step=step, policy_version=2 * step, keep=keep)
+    save_checkpoint(
+        folder, policy.save_pretrained, optimizer.state_dict(), step=step, policy_version=2 * step, keep=keep
+    )
 
 
 def test_weights_and_optimiser_come_back_to_the_bit(tmp_path: Path) -> None:
     policy, optimizer = stepped()
     saved = save_checkpoint(
-        tmp_path / "checkpoints", policy.save_pretrained, optimizer, step=3, policy_version=6, keep=1
+        tmp_path / "checkpoints", policy.save_pretrained, optimizer.state_dict(), step=3, policy_version=6, keep=1
     )
     found = latest_checkpoint(tmp_path / "checkpoints")
     assert found == saved
@@ -93,7 +95,9 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
     policy, optimizer = stepped()
     full = FullDisk(policy.llama, policy.tokenizer)
     with pytest.raises(StorageError, match="no space left"):
-        save_checkpoint(tmp_path / "checkpoints", full.save_pretrained, optimizer, step=1, policy_version=1, keep=1)
+        save_checkpoint(
+            tmp_path / "checkpoints", full.save_pretrained, optimizer.state_dict(), step=1, policy_version=1, keep=1
+        )
     assert list((tmp_path / "checkpoints").iterdir()) == []
     assert latest_checkpoint(tmp_path / "checkpoints") is None
 
