@@ -6,7 +6,7 @@ Endpoints and their meaning are those of vllm 0.32.0 in development mode; see do
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -31,11 +31,10 @@ _COMPLETIONS = "/v1/completions"
 
 @dataclass(frozen=True)
 class Question(Generic[Result]):
-    """A completion request, what makes a result of its answer, and how many samples it asks for."""
+    """A completion request, and what makes a result of its answer."""
 
     body: Mapping[str, Any]
     parse: Callable[[Any], Result]
-    size: int = 1
 
     def ask(self, client: JsonClient) -> Result:
         """The result of asking one server."""
@@ -101,6 +100,14 @@ class VllmServers:
         self._base_model = found[0][0]
         self.max_length = min(length for _, length in found)
 
+    def restart(self) -> None:
+        """Starts the servers that are ours anew, for weights that they do not take; the others are left as they are.
+
+        Raises: EngineUnavailable.
+        """
+        self._is_asleep = False
+        self._replicas.restart()
+
     def stop(self) -> None:
         """Ends the servers that are ours; may be called twice."""
         self._replicas.stop()
@@ -128,7 +135,7 @@ class VllmServers:
         if lacks_head(directory):
             raise CheckpointError(
                 f"{directory} has tied embeddings and no lm_head.weight: vLLM would keep the output matrix that it has. "
-                "Write one with elocution.rollout.tied_head.write_head"
+                "Write both, as a sync with `untie` does"
             )
         self._load(directory, version, is_adapter=False)
 
@@ -141,13 +148,13 @@ class VllmServers:
             raise CheckpointError(f"{directory} holds no adapter: {', '.join(missing)} is missing")
         self._load(directory, version, is_adapter=True)
 
-    def ask(self, questions: Sequence[Question[Result]]) -> list[Result]:
-        """The answer to each question by any one of the servers, drawn with the wanted weights.
+    def ask(self, questions: Sequence[Question[Result]]) -> Iterator[tuple[int, Result]]:
+        """The number of each question and its answer by any one of the servers, as soon as it is there.
 
-        Raises: as `Replicas.run`, and what the questions' parsers raise.
+        All are drawn with the wanted weights. Raises: as `Replicas.run`, and what the questions' parsers raise.
         """
         self.wake()
-        return self._replicas.run([Job(question.ask, question.size) for question in questions])
+        yield from self._replicas.run([Job(question.ask) for question in questions])
 
     def ask_each(self, questions: Sequence[Question[Result]]) -> list[list[Result]]:
         """The answers to all questions by every server that is up; a list for each server."""

@@ -88,7 +88,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
     )
     # The optimiser has said which weights are trained.
     sampling_policy = mirror_of(policy) if config.train.max_lag else policy
-    engines = build_engines(config, policy, sampling_policy, models.save, run_path)
+    engines = build_engines(config, policy, sampling_policy, models.trained, run_path)
     speaker = build_speaker(sampling_policy, engines.rollout)
     train, held_out = (
         load_prompts(
