@@ -107,18 +107,20 @@ class VllmEngine:
                 body = score_body(prompt_ids.tolist(), ids, positions, sampling, model=model, cache_salt=salt)
                 questions.append(Question(body, partial(scores_of, ids=ids, positions=positions)))
                 owners.append(owner)
-        first, *others = self._servers.ask_each(questions)
-        for other in others:
-            apart = max(float(np.abs(one - two).max()) for one, two in zip(first, other, strict=True))
-            if apart > self._tolerance:
-                raise RatioMismatch(
-                    f"two servers give log-probs that differ by {apart:.2e} (bound {self._tolerance:g}) for the same "
-                    "ids: they do not hold the same weights"
-                )
+        scores = self._servers.ask_each(questions, self._check_agreement)
         return [
-            np.concatenate([part for part, owner in zip(first, owners, strict=True) if owner == index])
+            np.concatenate([part for part, owner in zip(scores, owners, strict=True) if owner == index])
             for index in range(len(probes))
         ]
+
+    def _check_agreement(self, ones: list[NDArray[np.float32]], others: list[NDArray[np.float32]]) -> None:
+        """Raises: RatioMismatch unless two servers, or one before and after it has loaded again, score alike."""
+        apart = max((float(np.abs(a - b).max()) for a, b in zip(ones, others, strict=True)), default=0.0)
+        if apart > self._tolerance:
+            raise RatioMismatch(
+                f"two servers, or one since it has loaded its weights again, give log-probs that differ by {apart:.2e} "
+                f"(bound {self._tolerance:g}) for the same ids: they do not hold the same weights"
+            )
 
     def _stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
         servers, version = self._servers, self._servers.version

@@ -81,6 +81,7 @@ class VllmServers:
         self._wanted: _Weights | None = None
         self._base_model, self.max_length = "", 0
         self._is_asleep = False
+        self._proof: tuple[str, Callable[[JsonClient], None]] | None = None  # of the weights with that token
         self.lock = threading.RLock()
         self.version: int | None = None
         self.counts = self._replicas.counts
@@ -156,11 +157,22 @@ class VllmServers:
         self.wake()
         yield from self._replicas.run([Job(question.ask) for question in questions])
 
-    def ask_each(self, questions: Sequence[Question[Result]]) -> list[list[Result]]:
-        """The answers to all questions by every server that is up; a list for each server."""
+    def ask_each(
+        self, questions: Sequence[Question[Result]], check: Callable[[list[Result], list[Result]], None]
+    ) -> list[Result]:
+        """The answers to all questions by every server that is up; those of one, which `check` has compared with the others'.
+
+        They stand for the weights from then on: a server that has to load these again is asked the same, and compared.
+
+        Raises: EngineError, EngineUnavailable; what `check` raises.
+        """
         self.wake()
         self._replicas.restore()
-        return self._replicas.each(lambda client: [question.ask(client) for question in questions])
+        first, *others = self._replicas.each(lambda client: [question.ask(client) for question in questions])
+        for other in others:
+            check(first, other)
+        self._proof = self.token, lambda client: check(first, [question.ask(client) for question in questions])
+        return first
 
     def sleep(self) -> None:
         """Frees the servers' GPU memory until something is asked of them; does nothing on a CPU."""
@@ -200,6 +212,8 @@ class VllmServers:
                     raise EngineError(f"{client.url} did not reset its prefix cache: old weights would still be in it")
             finally:
                 client.post("/resume")
+        if self._proof and self._proof[0] == wanted.token:
+            self._proof[1](client)
         client.post("/update_weight_version", {"new_version": wanted.token})
         logger.info("%s holds the weights %s", client.url, wanted.token)
         return True

@@ -12,7 +12,7 @@ import pytest
 from fake_vllm import FakeVllm, serving
 from safetensors.torch import save_file
 
-from elocution.errors import EngineError, EngineUnavailable
+from elocution.errors import EngineError, EngineUnavailable, RatioMismatch
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.completions_api import IllegalIds
@@ -327,6 +327,22 @@ def test_s62_answers_of_a_server_that_restarted_unnoticed_are_thrown_away(
     assert engine.counts["reloads"] >= 1
 
 
+def test_s62_a_server_that_has_loaded_again_scores_as_the_weights_that_were_proven_or_is_not_drawn_from(
+    policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm
+) -> None:
+    engine = engine_of(policy, checkpoint, fake.url)
+    legal = policy.legal_ids.numpy()
+    assert engine.score([(legal[:4], legal[:3, None])])[0].tolist() == [-1.0, -1.0, -1.0]
+    fake.tamper = restart(fake, times=1)
+    assert len(engine.generate(requests(policy))) == 3
+    assert engine.counts["reloads"] == 1
+    fake.score = -1.5  # as after a reload in part
+    fake.tamper = restart(fake, times=1)
+    with pytest.raises(RatioMismatch, match=r"one since it has loaded .* differ by 5\.00e-01"):
+        engine.generate(requests(policy))
+    assert fake.weights == "default"
+
+
 def test_a_server_that_loses_its_weights_each_time_stops_the_run(
     policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm
 ) -> None:
@@ -378,13 +394,13 @@ def test_a_stream_that_is_left_ends_its_questions_and_lets_others_load(
 def test_requests_go_to_the_server_with_the_least_to_do(policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm) -> None:
     with serving(FakeVllm(policy.llama.config.vocab_size)) as other:
         engine = engine_of(policy, checkpoint, fake.url, other.url)
-        both = threading.Barrier(2, timeout=5)
+        all_open = threading.Barrier(4, timeout=5)
 
         def together(body: dict[str, Any], answer: dict[str, Any]) -> tuple[int, Any]:
-            both.wait()
+            all_open.wait()
             return 200, answer
 
-        fake.tamper = other.tamper = together  # four questions are open at once
+        fake.tamper = other.tamper = together
         engine.generate(requests(policy, siblings=1, prompts=4))
         assert (len(fake.bodies), len(other.bodies)) == (2, 2)
 
