@@ -28,7 +28,7 @@ SMALL = (
     *("rollout.engine='vllm'", "rollout.sync.probes=2", "rollout.sync.probe_codes=16", "rollout.sync.max_retries=0"),
     *("train.prompts_per_step=2", "rollout.group_size=2", "train.steps=2", "train.save_every=1", "reward.workers=1"),
     *("rollout.max_codes_per_char=1", "eval.sentences=1", "eval.probe_sentences=0", "eval.judge='dying_parts:Mute'"),
-    *("reward.type='dying_parts:DyingReward'", "eval.every=1"),
+    "reward.type='dying_parts:DyingReward'",
 )
 LORA = ("model.lora.rank=4", "train.rules=[]")
 FAULTS = ("no op", "old weights", "half the shards", "misnamed keys", "wrong scale")
@@ -82,7 +82,7 @@ def test_s62_s66_a_run_is_proven_at_each_step_and_records_it(
     server: Server, tmp_path: Path, strategy: str, settings: tuple[str, ...]
 ) -> None:
     run = tmp_path / "run"
-    done = train(run, server, f"rollout.sync.strategy='{strategy}'", *settings)
+    done = train(run, server, f"rollout.sync.strategy='{strategy}'", "eval.every=1", *settings)
     assert done.exit_code == 0, done.exception
     rows = read_rows(run / "metrics.jsonl")
     assert [row["sync/policy_version"] for row in rows] == [0, 1]
