@@ -7,6 +7,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,11 @@ class Sampling:
     temperature: float
     legal_ids: tuple[int, ...]
     stop_ids: tuple[int, ...]
+
+    @cached_property
+    def legal(self) -> frozenset[int]:
+        """`legal_ids`, to look one up."""
+        return frozenset(self.legal_ids)
 
 
 @dataclass(frozen=True)
@@ -164,15 +170,14 @@ def completion_of(answer: Any, draw: Draw, sampling: Sampling, *, version: int) 
             f"the server read another prompt than it was sent: {len(prompt_ids)} ids instead of "
             f"{len(draw.prompt_ids)}, or other ones"
         )
-    legal, stops = frozenset(sampling.legal_ids), frozenset(sampling.stop_ids)
-    illegal = [each for each in choice.get("token_ids") or [] if each not in legal]
+    illegal = [each for each in choice.get("token_ids") or [] if each not in sampling.legal]
     if illegal:
         raise IllegalIds(
-            f"{len(illegal)} ids in the answer to one request are outside the {len(legal)} legal ones, the first is "
+            f"{len(illegal)} ids in the answer to one request are outside the {len(sampling.legal)} legal ones, the first is "
             f"{illegal[0]}: the server does not restrict sampling to allowed_token_ids",
             len(illegal),
         )
-    return _completion(choice, draw, stops, version)
+    return _completion(choice, draw, frozenset(sampling.stop_ids), version)
 
 
 def _completion(choice: Mapping[str, Any], draw: Draw, stops: frozenset[int], version: int) -> Completion:
