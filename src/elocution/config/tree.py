@@ -121,10 +121,10 @@ class ServerConfig(StrictConfig):
     """Times that a question is asked again after a failure; then the run stops."""
     max_restarts: int = Field(default=3, ge=0, le=100)
     """Times that a server that was started and died is started again; then the run goes on without it, or stops."""
-    max_in_flight: int = Field(default=64, ge=1, le=4096)
-    """Requests that one server may have at once; a request is one prompt with its group."""
+    max_in_flight: int = Field(default=256, ge=1, le=4096)
+    """Requests that one server may have at once; a request is one completion."""
     weights_dir: str = ""
-    """Folder through which weights reach the servers, which must see it under the same path; empty is the run directory."""
+    """Folder through which weights reach the servers, which must see it under the same path; empty is `sync` in the run."""
     sleep: bool = False
     """Let servers give their GPU memory back while the learner works, for servers on the learner's own GPU."""
 
@@ -132,7 +132,7 @@ class ServerConfig(StrictConfig):
 class SyncSettings(StrictConfig):
     """How new weights reach an engine that has a copy of its own, and when it is believed to have them.
 
-    An engine that samples from the learner's own weights needs none of it.
+    For `vllm`; `torch` samples from the learner's own weights and needs none of it.
     """
 
     strategy: Literal["full", "delta", "adapter"] = "full"

@@ -123,7 +123,7 @@ def train(
             if run.is_writer:
                 if not checkpoint:
                     _open_run(run, config, parts)
-                parts.engines.start()
+                parts.engines.start(parts.train_prompts.utterances)
         stop = stack.enter_context(StopRequest())
         return _Run(config, run, parts, reward, judge, stop, report, world).execute(checkpoint)
 
@@ -261,7 +261,7 @@ class _Run:
             "learning_rate": self.config.train.learning_rate * warmup_factor(step, self.config.train.warmup_steps),
             "groups/resampled": len(groups) - self.config.train.prompts_per_step,
             "updates/skipped": self.skipped - skipped_before,
-            **{f"engine/{name}": count for name, count in self.parts.engines.counts().items()},
+            **self.parts.engines.metrics(),
             "time/update_s": update_s,
             **times.metrics(),
             "memory/peak_mib": peak_memory_mib(),

@@ -97,15 +97,20 @@ def build_parts(
         min_codes=config.rollout.min_codes,
         keep_truncated=config.algorithm.truncated == "keep",
     )
+    if config.rollout.engine != "torch" and world.size > 1:
+        raise ConfigError(
+            f"rollout.engine = {config.rollout.engine!r} needs a run in one process, not {world.size}: servers take their "
+            'weights from one process; use rollout.engine = "torch"'
+        )
     groups = parameter_groups(models.trained, config.train)  # from here on it is known which weights are trained
     in_shards = config.train.parallel == "fsdp" and world.size > 1
     sampling_policy = mirror_of(policy) if config.train.max_lag or in_shards else policy
     whole_policy = mirror_of(policy) if in_shards else policy
     save = partial(models.save, whole_policy)
-    engines = build_engines(config, whole_policy, sampling_policy, save, run_path)
+    engines = build_engines(config, whole_policy, sampling_policy, models.trained, run_path)
     shards = None
     if in_shards:
-        shards = _shard(config, models)
+        shards = _shard(models)
         parameters = dict(policy.model.named_parameters())
         groups = parameter_groups({name: parameters[name] for name in models.trained}, config.train)
     optimizer = torch.optim.AdamW(groups, betas=config.train.betas, weight_decay=config.train.weight_decay)
@@ -197,12 +202,7 @@ def _recompute_activations(model: nn.Module) -> None:
     model.activation_checkpointing_enable()
 
 
-def _shard(config: RunConfig, models: "_Models") -> ShardedModels:
-    if config.rollout.engine != "torch":
-        raise ConfigError(
-            f'train.parallel = "fsdp" needs rollout.engine = "torch", not {config.rollout.engine!r}: servers take their '
-            'weights from one process, which has only a shard; use "ddp"'
-        )
+def _shard(models: "_Models") -> ShardedModels:
     frozen = () if models.frozen is None else (models.frozen,)
     return ShardedModels(models.policy.model, *frozen)
 
