@@ -96,7 +96,7 @@ class _BlockAttention(torch.autograd.Function):
 
 def _by_position(heads: Tensor, groups: int) -> Tensor:
     """Shapes: [H, N, d] -> [groups, N * H/groups, d], the heads of a group side by side at each position."""
-    num_heads, length, width = heads.shape
+    length, width = heads.shape[1:]
     return heads.view(groups, -1, length, width).transpose(1, 2).reshape(groups, -1, width)
 
 

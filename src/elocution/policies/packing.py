@@ -20,7 +20,7 @@ from elocution.policies.base import PolicyBatch
 from elocution.policies.block_attention import Segment, block_attention
 from elocution.policies.states import CellStates
 
-__all__ = ["PackedLayout", "enable_packing", "packed_hidden", "packed_states"]
+__all__ = ["PackedLayout", "enable_packing", "packed_hidden", "packed_states", "padded_attention"]
 
 _NAME = "elocution_packed"
 # A mask of four dimensions is handed through by transformers; the layout brings the real ones.
@@ -153,11 +153,14 @@ def _attention(
     if query.device.type == "cpu" and query.dtype == key.dtype == value.dtype in (torch.float32, torch.float64):
         own = block_attention(query[0], key[0], value[0], packed.segments, scale=scaling)
         return own.transpose(0, 1)[None], None
-    return _padded_attention(query, key, value, packed, scaling), None
+    return padded_attention(query, key, value, packed, scaling), None
 
 
-def _padded_attention(query: Tensor, key: Tensor, value: Tensor, packed: PackedLayout, scaling: float | None) -> Tensor:
-    """Shapes: as `_attention`."""
+def padded_attention(query: Tensor, key: Tensor, value: Tensor, packed: PackedLayout, scaling: float | None) -> Tensor:
+    """Attention of a packed row by torch's own kernels, for devices and precisions that `block_attention` is not for.
+
+    Shapes: `query` [1, H, N, d]; `key`, `value` [1, KV, N, d]; returns [1, N, H, d]. `scaling` is d^-1/2 if None.
+    """
     q, k, v = (heads[0].transpose(0, 1) for heads in (query, key, value))  # [N, heads, d]
     sharing = q.shape[1] // k.shape[1]
     k, v = (heads.repeat_interleave(sharing, dim=1) if sharing > 1 else heads for heads in (k, v))

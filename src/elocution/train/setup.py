@@ -85,6 +85,7 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
         parameter_groups(models.trained, config.train),
         betas=config.train.betas,
         weight_decay=config.train.weight_decay,
+        fused=True,
     )
     # The optimiser has said which weights are trained.
     sampling_policy = mirror_of(policy) if config.train.max_lag else policy
