@@ -272,7 +272,8 @@ def test_with_bf16_products_the_exact_kl_and_its_gradient_are_near_those_of_fp32
         optimizer = torch.optim.SGD(mine.model.parameters(), lr=1.0)
         found.append(Learner(mine, other, optimizer, settings).update(batches, on_policy=False))
     rounded, wanted = (stats.exact_kl for stats in found)
-    assert rounded is not None and wanted is not None
+    assert rounded is not None
+    assert wanted is not None
     assert 0 < abs(rounded - wanted) < 0.005 * wanted
     moved = 0
     for one, other, first in zip(
