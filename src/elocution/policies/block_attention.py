@@ -63,11 +63,14 @@ class _BlockAttention(torch.autograd.Function):
                 log_sum_exp[:, rows] = total.log_().add_(top)
         ctx.save_for_backward(queries, keys, values, out, log_sum_exp)
         ctx.segments, ctx.scale = segments, scale
+        ctx.set_materialize_grads(False)  # zeros would carry on to weights that get no gradient
         return _by_head(out, len(query))
 
     @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_out: Tensor | None) -> tuple[Tensor | None, ...]:
         refuse_second_derivative("block_attention")
+        if grad_out is None:
+            return None, None, None, None, None
         queries, keys, values, out, log_sum_exp = ctx.saved_tensors
         grad_out_rows = _by_position(grad_out, len(keys))
         inner = torch.linalg.vecdot(grad_out_rows, out)[..., None]
