@@ -113,7 +113,7 @@ def build_parts(
         shards = _shard(models)
         parameters = dict(policy.model.named_parameters())
         groups = parameter_groups({name: parameters[name] for name in models.trained}, config.train)
-    optimizer = torch.optim.AdamW(groups, betas=config.train.betas, weight_decay=config.train.weight_decay)
+    optimizer = torch.optim.AdamW(groups, betas=config.train.betas, weight_decay=config.train.weight_decay, fused=True)
     speaker = build_speaker(sampling_policy, engines.rollout)
     voices = VoiceReader(load)
     train, held_out = (
