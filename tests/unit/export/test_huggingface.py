@@ -64,7 +64,7 @@ def run(tmp_path: Path, base: Path, trained: Policy) -> Path:
     checkpoint = save_checkpoint(
         place / "checkpoints",
         lambda path: save_adapter(trained.model, path, base=describe_base(str(base))),
-        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))]),
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))]).state_dict(),
         step=3,
         policy_version=3,
         keep=1,

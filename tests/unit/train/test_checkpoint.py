@@ -107,7 +107,13 @@ def test_s77_what_the_reward_carries_comes_back_to_the_bit_and_is_checked(tmp_pa
     state = {"baselines": {"voice": {"mean": 0.1 + 0.2, "count": 3}}}
     for step, carried in enumerate([None, state]):
         save_checkpoint(
-            tmp_path, policy.save_pretrained, optimizer, step=step, policy_version=0, keep=2, reward_state=carried
+            tmp_path,
+            policy.save_pretrained,
+            optimizer.state_dict(),
+            step=step,
+            policy_version=0,
+            keep=2,
+            reward_state=carried,
         )
     assert load_reward_state(verify_checkpoint(tmp_path / "step_0")) == {}
     assert load_reward_state(verify_checkpoint(tmp_path / "step_1")) == state
