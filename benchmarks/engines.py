@@ -18,12 +18,13 @@ from measuring import describe_machine
 
 from elocution.assets import resolve_path
 from elocution.config.load import load_config
-from elocution.config.tree import ServerConfig
+from elocution.config.tree import ServerConfig, SyncSettings
 from elocution.data.prompts import load_prompts
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rollout.base import RolloutEngine, RolloutRequest
 from elocution.rollout.launch import LaunchedServer
 from elocution.rollout.speak import token_budget
+from elocution.rollout.sync.build import build_synced_engine
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.rollout.vllm import VllmEngine
 from elocution.rollout.vllm_launch import vllm_launch
@@ -83,12 +84,17 @@ def main(python: str) -> None:
             with LaunchedServer(launch, Path(folder) / "server.log") as server:
                 servers = VllmServers([server], vocab_size=policy.llama.config.vocab_size)
                 servers.start()
-                engine = VllmEngine(
+                engine = build_synced_engine(
+                    VllmEngine(policy, servers, temperature=1.0),
                     policy,
-                    servers,
-                    temperature=1.0,
-                    save=policy.save_pretrained,
-                    weights_path=Path(folder) / "weights",
+                    SyncSettings(),
+                    base="builtin:tiny-llasa",
+                    precision="fp32",
+                    trained=dict(policy.model.named_parameters()),
+                    utterances=utterances,
+                    root=Path(folder) / "sync",
+                    seed=0,
+                    untie=True,
                 )
                 engine.publish(0)
                 report(name, engine, ask)

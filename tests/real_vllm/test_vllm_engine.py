@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from elocution.config.tree import LoraSettings, ServerConfig
-from elocution.errors import CheckpointError, EngineError, RatioMismatch
+from elocution.errors import CheckpointError, EngineError
 from elocution.policies.base import PolicyBatch
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.lora import adapter_parameters, add_adapter, describe_base, save_adapter
@@ -49,11 +50,19 @@ def random_qwen2(seed: int) -> LlasaPolicy:
     return LlasaPolicy(model, tokenizer)  # type: ignore[arg-type]
 
 
-def engine_of(policy: LlasaPolicy, servers: VllmServers, folder: Path, temperature: float = 1.0) -> VllmEngine:
+def engine_of(policy: LlasaPolicy, servers: VllmServers, temperature: float = 1.0) -> VllmEngine:
     servers.start()
-    return VllmEngine(
-        policy, servers, temperature=temperature, save=policy.save_pretrained, weights_path=folder / "weights"
-    )
+    return VllmEngine(policy, servers, temperature=temperature)
+
+
+def load(engine: VllmEngine, policy: LlasaPolicy, folder: Path, version: int = 0) -> None:
+    """Brings the policy's weights to the servers, tied ones under each name; what does not arrive shows in the samples."""
+    path = folder / f"weights-{version}"
+    policy.save_pretrained(str(path))
+    head = policy.llama.get_output_embeddings().weight
+    if policy.llama.config.tie_word_embeddings:
+        save_file({"lm_head.weight": head}, path / "head.safetensors")
+    engine.load_weights(path, version)
 
 
 def requests(policy: LlasaPolicy, siblings: int = 4, max_new: int = 60) -> list[RolloutRequest]:
@@ -99,8 +108,8 @@ def move(policy: LlasaPolicy, seed: int, scale: float = 0.02) -> None:
 def test_s44_s47_sampling_logprobs_are_the_learners(
     tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path, temperature: float
 ) -> None:
-    engine = engine_of(tiny_policy, tiny_servers, tmp_path, temperature)
-    engine.publish(0)
+    engine = engine_of(tiny_policy, tiny_servers, temperature)
+    load(engine, tiny_policy, tmp_path, 0)
     asked = requests(tiny_policy)
     groups = engine.generate(asked)
     assert deviation(tiny_policy, asked, groups, temperature) < 1e-4
@@ -111,8 +120,8 @@ def test_s44_s47_sampling_logprobs_are_the_learners(
 def test_s28_s30_completions_end_at_the_stop_id_or_at_their_budget(
     tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path
 ) -> None:
-    engine = engine_of(tiny_policy, tiny_servers, tmp_path)
-    engine.publish(5)
+    engine = engine_of(tiny_policy, tiny_servers)
+    load(engine, tiny_policy, tmp_path, 5)
     prompt = tiny_policy.prompt_ids(Utterance("u", TEXTS[0]))
     asked = [
         RolloutRequest(prompt, tuple((1, sibling) for sibling in range(4)), 120),
@@ -137,8 +146,8 @@ def test_s28_s30_completions_end_at_the_stop_id_or_at_their_budget(
 def test_a_completion_depends_on_its_seed_and_not_on_its_siblings(
     tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path
 ) -> None:
-    engine = engine_of(tiny_policy, tiny_servers, tmp_path)
-    engine.publish(0)
+    engine = engine_of(tiny_policy, tiny_servers)
+    load(engine, tiny_policy, tmp_path, 0)
     prompt = tiny_policy.prompt_ids(Utterance("u", TEXTS[0]))
     together = engine.generate([RolloutRequest(prompt, ((3, 0), (3, 1), (3, 2), (4, 1)), 60)])[0]
     assert len({completion.ids.tobytes() for completion in together}) == 4
@@ -151,41 +160,36 @@ def test_s62_s64_changed_weights_of_a_tied_model_arrive_whole(
     tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path
 ) -> None:
     assert tiny_policy.llama.config.tie_word_embeddings
-    engine = engine_of(tiny_policy, tiny_servers, tmp_path)
+    engine = engine_of(tiny_policy, tiny_servers)
     for version in (1, 2):
         move(tiny_policy, seed=version)
-        engine.publish(version)
+        load(engine, tiny_policy, tmp_path, version)
         asked = requests(tiny_policy, siblings=2)
         groups = engine.generate(asked)
         assert deviation(tiny_policy, asked, groups, 1.0) < 1e-4
         assert {completion.policy_version for group in groups for completion in group} == {version}
 
 
-def test_s62_a_sync_that_did_not_take_place_is_noticed(
+def test_tied_weights_under_one_name_are_refused(
     tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path
 ) -> None:
-    old = tmp_path / "old"
-    tiny_policy.save_pretrained(str(old))
-    engine = engine_of(tiny_policy, tiny_servers, tmp_path)
+    tiny_policy.save_pretrained(str(tmp_path))
     with pytest.raises(CheckpointError, match=r"tied embeddings and no lm_head\.weight"):
-        engine.load_weights(old, 0)
-    engine = VllmEngine(
-        tiny_policy,
-        tiny_servers,
-        temperature=1.0,
-        save=LlasaPolicy.from_pretrained(old).save_pretrained,  # writes what the policy was
-        weights_path=tmp_path / "weights",
-    )
-    move(tiny_policy, seed=1)
-    with pytest.raises(RatioMismatch, match="log-probs differ from the policy's"):
-        engine.publish(1)
-    with pytest.raises(EngineError, match="no weights have been published"):
-        engine.generate(requests(tiny_policy))
+        engine_of(tiny_policy, tiny_servers).load_weights(tmp_path, 0)
+
+
+def test_completions_arrive_one_by_one(tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path) -> None:
+    engine = engine_of(tiny_policy, tiny_servers)
+    load(engine, tiny_policy, tmp_path)
+    long, short = requests(tiny_policy, siblings=2, max_new=300)[0], requests(tiny_policy, siblings=2, max_new=30)[2]
+    places = [place[:2] for place in engine.stream([long, short])]
+    assert sorted(places) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert set(places[:2]) == {(1, 0), (1, 1)}
 
 
 def test_scores_are_the_policys_log_probs(tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path) -> None:
-    engine = engine_of(tiny_policy, tiny_servers, tmp_path)
-    engine.publish(0)
+    engine = engine_of(tiny_policy, tiny_servers)
+    load(engine, tiny_policy, tmp_path, 0)
     (request, *_) = requests(tiny_policy, siblings=2, max_new=200)
     drawn = engine.generate([request])[0]
     sequences = [(request.prompt_ids, np.tile(completion.ids, (4, 1))) for completion in drawn]  # over 128 positions
@@ -198,20 +202,15 @@ def test_scores_are_the_policys_log_probs(tiny_policy: LlasaPolicy, tiny_servers
 def test_adapters_are_loaded_while_the_server_runs_and_replace_each_other(
     tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path
 ) -> None:
-    engine_of(tiny_policy, tiny_servers, tmp_path).publish(0)  # the base, in case another test has changed it
+    engine = engine_of(tiny_policy, tiny_servers, 0.7)
+    load(engine, tiny_policy, tmp_path)  # the base, in case another test has changed it
     add_adapter(tiny_policy.model, LoraSettings(rank=4), targets=tiny_policy.lora_targets, seed=0)
     base = describe_base("builtin:tiny-llasa")
-    engine = VllmEngine(
-        tiny_policy,
-        tiny_servers,
-        temperature=0.7,
-        save=lambda path: save_adapter(tiny_policy.model, path, base=base),
-        weights_path=tmp_path / "adapter",
-    )
     for version in (1, 2, 3):
         move(tiny_policy, seed=version, scale=0.05)
         assert all(bool(parameter.any()) for parameter in adapter_parameters(tiny_policy.model).values())
-        engine.publish(version)
+        save_adapter(tiny_policy.model, str(tmp_path / f"adapter-{version}"), base=base)
+        engine.load_adapter(tmp_path / f"adapter-{version}", version)
         asked = requests(tiny_policy, siblings=2)
         assert deviation(tiny_policy, asked, engine.generate(asked), 0.7) < 1e-4
 
@@ -219,7 +218,7 @@ def test_adapters_are_loaded_while_the_server_runs_and_replace_each_other(
 def test_s63_an_adapter_whose_modules_the_engine_does_not_know_is_refused(
     tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path
 ) -> None:
-    engine = engine_of(tiny_policy, tiny_servers, tmp_path)
+    engine = engine_of(tiny_policy, tiny_servers)
     add_adapter(tiny_policy.model, LoraSettings(rank=4), targets=tiny_policy.lora_targets, seed=0)
     save_adapter(tiny_policy.model, str(tmp_path / "adapter"), base=describe_base("builtin:tiny-llasa"))
     weights = tmp_path / "adapter" / "adapter_model.safetensors"
@@ -233,15 +232,8 @@ def test_sleeping_and_waking_leave_the_weights_as_they_are(
 ) -> None:
     move(tiny_policy, seed=3)
     tiny_servers.start()
-    engine = VllmEngine(
-        tiny_policy,
-        tiny_servers,
-        temperature=1.0,
-        save=tiny_policy.save_pretrained,
-        weights_path=tmp_path / "weights",
-        sleeps=True,
-    )
-    engine.publish(1)
+    engine = VllmEngine(tiny_policy, tiny_servers, temperature=1.0, sleeps=True)
+    load(engine, tiny_policy, tmp_path, 1)
     asked = requests(tiny_policy, siblings=2)
     first, second = engine.generate(asked), engine.generate(asked)
     assert deviation(tiny_policy, asked, second, 1.0) < 1e-4
@@ -255,8 +247,8 @@ def test_sleeping_and_waking_leave_the_weights_as_they_are(
 def test_too_long_a_request_is_refused_before_it_is_cut_short(
     tiny_policy: LlasaPolicy, tiny_servers: VllmServers, tmp_path: Path
 ) -> None:
-    engine = engine_of(tiny_policy, tiny_servers, tmp_path)
-    engine.publish(0)
+    engine = engine_of(tiny_policy, tiny_servers)
+    load(engine, tiny_policy, tmp_path, 0)
     with pytest.raises(EngineError, match=r"need \d+ ids, the server takes 512; raise its --max-model-len"):
         engine.generate(requests(tiny_policy, max_new=500))
 
@@ -272,9 +264,9 @@ def test_a_server_that_died_comes_back_with_the_trained_weights(
 ) -> None:
     servers = VllmServers([tiny_server], vocab_size=len(tiny_policy.tokenizer), backoff_s=0.1)
     try:
-        engine = engine_of(tiny_policy, servers, tmp_path)
+        engine = engine_of(tiny_policy, servers)
         move(tiny_policy, seed=4)
-        engine.publish(1)
+        load(engine, tiny_policy, tmp_path, 1)
         restarts = tiny_server.restarts
         tiny_server.stop()
         asked = requests(tiny_policy, siblings=2)
@@ -283,7 +275,8 @@ def test_a_server_that_died_comes_back_with_the_trained_weights(
         assert tiny_server.restarts == restarts + 1
         assert engine.counts["reloads"] == 1
     finally:
-        servers.stop()  # nothing below needs the server of the session
+        servers.stop()
+        tiny_server.start()  # for the tests below
 
 
 def test_a_qwen2_of_untied_embeddings_agrees_at_any_temperature_and_after_an_update(
@@ -294,11 +287,11 @@ def test_a_qwen2_of_untied_embeddings_agrees_at_any_temperature_and_after_an_upd
     launch = vllm_launch(settings, model_path=tmp_path / "qwen2", precision="fp32", lora_rank=0, on_cpu=True)
     servers = VllmServers([LaunchedServer(launch, tmp_path / "server.log")], vocab_size=policy.llama.config.vocab_size)
     try:
-        engine = engine_of(policy, servers, tmp_path)
+        engine = engine_of(policy, servers)
         for version, temperature in enumerate((1.0, 0.7)):
             engine.temperature = temperature
             move(policy, seed=version)
-            engine.publish(version)
+            load(engine, policy, tmp_path, version)
             asked = [
                 RolloutRequest(policy.prompt_ids(Utterance("u", text)), ((version, 0), (version, 1), (9, 5)), 40)
                 for text in ("one", "mary painted the house")

@@ -5,6 +5,7 @@ from typing import Literal
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from elocution.assets import resolve_path
 from elocution.config.tree import LoraSettings, SyncSettings
@@ -14,7 +15,6 @@ from elocution.policies.lora import adapter_parameters, add_adapter
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.sync.build import build_synced_engine
 from elocution.rollout.sync.engine import SyncedEngine
-from elocution.rollout.tied_head import write_head
 from elocution.rollout.vllm import VllmEngine
 from elocution.rollout.vllm_servers import VllmServers
 from elocution.types import Utterance
@@ -33,7 +33,7 @@ def synced(
         add_adapter(policy.model, settings, targets=policy.lora_targets, seed=1, base_path=str(resolve_path(BASE)))
     servers.start()
     return build_synced_engine(
-        VllmEngine(policy, servers, temperature=0.9, save=policy.save_pretrained, weights_path=root / "unused"),
+        VllmEngine(policy, servers, temperature=0.9),
         policy,
         SyncSettings(strategy=strategy, probes=2, probe_codes=24, max_retries=0),
         base=BASE,
@@ -49,7 +49,7 @@ def synced(
 def load_base(policy: LlasaPolicy, servers: VllmServers, folder: Path) -> None:
     """Undoes what tests before have loaded: an adapter is put on whatever the server has."""
     policy.save_pretrained(str(folder / "base"))
-    write_head(folder / "base")
+    save_file({"lm_head.weight": policy.llama.get_output_embeddings().weight}, folder / "base" / "head.safetensors")
     servers.start()
     servers.load_weights(folder / "base", 0)
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "run_probes", "serve_probes"]
 
+# As docs/engines.md and `make test-vllm` call them.
+_VLLM_PYTHONS = ("vllm-env/bin/python", ".venv-vllm/bin/python")
 _SENTENCE = "the doctor visited the school"
 
 
@@ -104,11 +106,11 @@ def _probes() -> list[tuple[str, bool, Callable[[], str]]]:
         probes += [(f"extra {extra}", False, partial(_check_extra, extra)) for extra in extras]
     else:
         probes.append(("elocution", True, _no_metadata))
-    probes += [("GPU", False, _find_gpu), ("shipped checkpoint", True, _speak)]
-    from elocution.measures import PHONEME_SCORERS, TRANSCRIBERS
+    probes += [("GPU", False, _find_gpu), ("vLLM", False, _find_vllm), ("shipped checkpoint", True, _speak)]
+    from elocution.measures import PACKAGED, PHONEME_SCORERS, TRANSCRIBERS
 
-    probes += [(f"recogniser {name}", True, partial(_transcribe, name)) for name in TRANSCRIBERS]
-    probes += [(f"phoneme scorer {name}", True, partial(_score, name)) for name in PHONEME_SCORERS]
+    probes += [(f"recogniser {name}", True, partial(_transcribe, name)) for name in TRANSCRIBERS if name in PACKAGED]
+    probes += [(f"phoneme scorer {name}", True, partial(_score, name)) for name in PHONEME_SCORERS if name in PACKAGED]
     return probes
 
 
@@ -177,6 +179,22 @@ def _find_gpu() -> str:
     if not torch.cuda.is_available():
         raise _Absent("none that torch can use; the tiny recipe runs on the CPU")
     return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+
+
+def _find_vllm() -> str:
+    """Looks in the environments where one is likely; a run names its own with `rollout.server.python`."""
+    from elocution.errors import MissingDependency
+    from elocution.rollout.vllm_launch import INSTALL, find_vllm
+
+    beside = [path for path in _VLLM_PYTHONS if Path(path).is_file()]
+    for python in ("", *beside):
+        try:
+            found = find_vllm(python)
+        except MissingDependency:
+            continue
+        return f"{found}, rollout.server.python = {python!r}"
+    looked = " nor in ".join(["in this environment", *beside])
+    raise _Absent(f'not found {looked}; needed by rollout.engine = "vllm" alone; run: {INSTALL}')
 
 
 @cache

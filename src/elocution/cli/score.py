@@ -18,7 +18,7 @@ def score(
     path: Annotated[
         str,
         typer.Argument(
-            help="A folder of recordings with texts beside them, or a manifest (.jsonl: audio, text, optionally reference_audio, description)."
+            help="A folder of recordings with texts beside them, or a manifest (.jsonl: audio, text, optionally prompt_audio, description)."
         ),
     ],
     config: Annotated[
@@ -49,7 +49,7 @@ def score(
     loaded = [clips[index] for index in range(count)]
     sounds = [
         (
-            Utterance(clip.id, clip.text, clip.language, clip.reference_audio, clip.description),
+            Utterance(clip.id, clip.text, clip.language, clip.voice, clip.description),
             read_audio(clip.audio),
         )
         for clip in loaded

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from elocution.audio import find_audio_fault
 from elocution.errors import DataError, MissingDependency
 from elocution.files import read_json_lines
+from elocution.types import Voice
 
 __all__ = ["Clip", "ClipSource", "open_clips"]
 
 _AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".mp3", ".opus", ".aiff"})
-_OPTIONAL = ("reference_audio", "description")
+_OPTIONAL = ("prompt_audio", "prompt_text", "description")
 _TEXT_SUFFIXES = (".txt", ".normalized.txt", ".lab")
 
 
@@ -22,15 +25,14 @@ _TEXT_SUFFIXES = (".txt", ".normalized.txt", ".lab")
 class Clip:
     """A recording and its words. `audio` is a file, or the bytes of one; `id` is unique in its source.
 
-    `reference_audio` is a file with the voice that rewards compare with, `description` what the recording should sound like;
-    empty where the source does not say.
+    `voice` is the recording in whose voice it should be, `description` what it should sound like, where the source says so.
     """
 
     id: str
     text: str
     language: str
     audio: Path | bytes
-    reference_audio: str = ""
+    voice: Voice | None = None
     description: str = ""
 
 
@@ -62,7 +64,7 @@ def open_clips(
     """Opens what `source` names.
 
     - a `.jsonl` file: rows with `audio` (a file, relative to the manifest), `text`, optionally `id`, `language`,
-      `reference_audio` (a file too) and `description`;
+      `prompt_audio` (a file too, the wanted voice), `prompt_text` (its words) and `description`;
     - a folder with `metadata.jsonl` or `metadata.csv`: rows with `file_name` and `text` (or `transcription`);
     - a folder of audio files, each with a text file of the same name beside it (`.txt`, `.normalized.txt`, `.lab`);
     - a folder or file of parquet, a folder that `datasets` saved, or a name on the Hugging Face Hub: `audio_column` and
@@ -111,24 +113,31 @@ def _from_rows(
             raise DataError(f"row {number} of {manifest} has no {' and no '.join(absent)}; it has {', '.join(row)}")
         if wrong := [key for key in _OPTIONAL if not isinstance(row.get(key) or "", str)]:
             raise DataError(f"row {number} of {manifest}: {' and '.join(wrong)} must be a string")
-        reference = row.get("reference_audio")
-        if reference and (fault := find_audio_fault(manifest.parent / reference)):
-            raise DataError(f"row {number} of {manifest}: reference_audio: {fault}")
+        recording = row.get("prompt_audio")
+        if recording and (fault := find_audio_fault(manifest.parent / recording)):
+            raise DataError(f"row {number} of {manifest}: prompt_audio: {fault}")
 
     def read(index: int) -> Clip:
         row = rows[index]
-        reference = row.get("reference_audio")
         return Clip(
             ids[index],
             row[text_key].strip(),
             row.get("language") or language,
             manifest.parent / row[audio_key],
-            str(manifest.parent / reference) if reference else "",
+            _voice(manifest, row),
             row.get("description") or "",
         )
 
     ids = _unique(manifest, [str(row.get("id") or row[audio_key]) for row in rows])
     return _Rows(ids, read)
+
+
+def _voice(manifest: Path, row: Mapping[str, Any]) -> Voice | None:
+    """The voice that measures compare with; it has no codes, because nothing speaks in it here."""
+    if not row.get("prompt_audio"):
+        return None
+    recording = manifest.parent / row["prompt_audio"]
+    return Voice(str(recording), row.get("prompt_text") or "", np.zeros((0, 1), np.int64), recording)
 
 
 def _from_folder(folder: Path, files: Sequence[Path], language: str) -> ClipSource:

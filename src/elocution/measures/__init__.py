@@ -16,6 +16,7 @@ from elocution.measures.base import (
 from elocution.registry import build_part, import_part
 
 __all__ = [
+    "PACKAGED",
     "PHONEME_SCORERS",
     "SPEAKER_ENCODERS",
     "TRANSCRIBERS",
@@ -30,6 +31,8 @@ __all__ = [
     "load_phoneme_scorer",
     "load_speaker_encoder",
     "load_transcriber",
+    "phoneme_scorer_languages",
+    "transcriber_languages",
 ]
 
 TRANSCRIBERS = {
@@ -45,6 +48,9 @@ PHONEME_SCORERS = {
     "hama": "elocution.measures.hama:HamaScorer",
     "whisper": "elocution.measures.whisper_recogniser:WhisperRecogniser",
 }
+PACKAGED = frozenset({"hama", "pocketsphinx-bigram", "pocketsphinx-open"})
+"""Recognisers whose weights are in packages that are always installed; the others need a folder."""
+
 SPEAKER_ENCODERS = {
     "resemblyzer": "elocution.measures.speakers:ResemblyzerEncoder",
     "wavlm-sv": "elocution.measures.speakers:XVectorEncoder",
@@ -94,6 +100,20 @@ def load_speaker_encoder(name: str, *, path: str = "", device: str = "cpu") -> S
 
 def _with_path(part: Any, path: str, device: str) -> Callable[[], Any]:
     return partial(part, path, device=device) if path else part
+
+
+def transcriber_languages(name: str) -> frozenset[str] | None:
+    """The languages that the recogniser `name` hears; None if its class has no `languages` to say so."""
+    return _languages(_transcriber_class(name))
+
+
+def phoneme_scorer_languages(name: str) -> frozenset[str] | None:
+    """The languages that the phoneme scorer `name` hears; None if its class has no `languages` to say so."""
+    return _languages(_phoneme_scorer_class(name))
+
+
+def _languages(part: Any) -> frozenset[str] | None:
+    return frozenset(part.languages) if hasattr(part, "languages") else None
 
 
 def _transcriber_class(name: str) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from elocution.types import Audio
+from elocution.types import Audio, Voice
 
 __all__ = ["FACTS", "Fact", "Findings", "SpokenText"]
 
@@ -50,16 +50,16 @@ FACTS: Mapping[str, Fact] = {
 
 @dataclass(frozen=True, slots=True)
 class SpokenText:
-    """A clip, what it should say, the codes that it was made of, and what it should sound like, empty where that is not known.
+    """A clip, what it should say, the codes that it was made of, whose voice it should have and what it should sound like.
 
-    Shapes: `codes` [F, Q]. `reference_audio` is a file, `description` is in English.
+    Shapes: `codes` [F, Q]. `description` is in English, and empty where it is not known.
     """
 
     audio: Audio
     text: str
     language: str
     codes: NDArray[np.int64]
-    reference_audio: str = ""
+    voice: Voice | None = None
     description: str = ""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 from elocution.measures.optional import import_optional, model_folder
 from elocution.measures.resample import samples_at
@@ -16,6 +17,8 @@ _SAMPLE_RATE = 16_000
 
 class FasterWhisper:
     """A converted checkpoint folder (`model.bin`, `tokenizer.json` or `vocabulary`); greedy, without earlier text as context."""
+
+    languages = tuple(LANGUAGES)
 
     def __init__(self, path: str = "", *, device: str = "cpu") -> None:
         folder = model_folder(path, "reward.asr_path (or eval.judge_path)", "the recogniser faster-whisper")

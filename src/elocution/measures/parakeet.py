@@ -20,6 +20,8 @@ class ParakeetCtc:
     Raises: CheckpointError if the folder does not hold such a model.
     """
 
+    languages = ("en",)
+
     def __init__(self, path: str = "", *, device: str = "cpu") -> None:
         folder = model_folder(path, "reward.asr_path (or eval.judge_path)", "the recogniser parakeet")
         self._model = load_whole(ParakeetForCTC, folder).to(device)
@@ -39,7 +41,7 @@ class ParakeetCtc:
 
         Raises: ValueError if a clip is not in English.
         """
-        if other := sorted(set(languages) - {"en"}):
+        if other := sorted(set(languages) - set(self.languages)):
             raise ValueError(f"Parakeet CTC hears English, {', '.join(other)} was asked for")
         inputs = self._processor(
             [samples_at(clip, self._rate) for clip in clips], sampling_rate=self._rate, return_tensors="pt"

@@ -13,11 +13,12 @@ from elocution.types import Audio
 __all__ = ["SherpaParaformer", "SherpaSenseVoice"]
 
 _SAMPLE_RATE = 16_000
-_SENSE_VOICE_LANGUAGES = ("zh", "en", "ja", "ko", "yue")
 
 
 class SherpaSenseVoice:
     """SenseVoice: Chinese, English, Japanese, Korean and Cantonese; one recogniser for each language that is asked for."""
+
+    languages = ("zh", "en", "ja", "ko", "yue")
 
     def __init__(self, path: str = "", *, device: str = "cpu") -> None:
         self._folder, self._recogniser, self._provider = _prepare(path, "sherpa-sensevoice", device)
@@ -41,8 +42,8 @@ class SherpaSenseVoice:
         return [heard[index] for index in range(len(clips))]
 
     def _for(self, language: str) -> Any:
-        if language not in _SENSE_VOICE_LANGUAGES:
-            raise ValueError(f"SenseVoice hears {', '.join(_SENSE_VOICE_LANGUAGES)}; {language!r} was asked for")
+        if language not in self.languages:
+            raise ValueError(f"SenseVoice hears {', '.join(self.languages)}; {language!r} was asked for")
         if language not in self._by_language:
             model, tokens = _files(self._folder)
             self._by_language[language] = self._recogniser.from_sense_voice(
@@ -53,6 +54,8 @@ class SherpaSenseVoice:
 
 class SherpaParaformer:
     """Paraformer, one model for the languages that it was trained on: Chinese, or Chinese and English."""
+
+    languages = ("zh", "en")
 
     def __init__(self, path: str = "", *, device: str = "cpu") -> None:
         folder, recogniser, provider = _prepare(path, "sherpa-paraformer", device)

@@ -68,20 +68,25 @@ def _one_by_one(measure: Callable[[SpokenText], Mapping[str, float | None]]) -> 
 
 def _speaker(config: RewardConfig) -> Measure:
     encoder = load_speaker_encoder(config.speaker, path=config.speaker_path, device=config.device)
-    references: dict[str, NDArray[np.float32]] = {}
+    references: dict[Path | bytes, NDArray[np.float32]] = {}
 
     def measure(clips: Sequence[SpokenText]) -> list[dict[str, float | None]]:
         from elocution.measures.speakers import cosine_similarity
 
-        if any(not clip.reference_audio for clip in clips):
-            raise DataError("the prompt has no reference_audio to compare the voice with")
-        for path in {clip.reference_audio for clip in clips} - references.keys():
-            references[path] = encoder.embed([read_audio(Path(path))])
-        wanted = np.concatenate([references[clip.reference_audio] for clip in clips])
+        recordings = [_recording(clip) for clip in clips]
+        for recording in set(recordings) - references.keys():
+            references[recording] = encoder.embed([read_audio(recording)])
+        wanted = np.concatenate([references[recording] for recording in recordings])
         found = cosine_similarity(encoder.embed([clip.audio for clip in clips]), wanted)
         return [{"speaker_similarity": float(value)} for value in found]
 
     return measure
+
+
+def _recording(clip: SpokenText) -> Path | bytes:
+    if clip.voice is None or clip.voice.audio is None:
+        raise DataError("the prompt has no prompt_audio to compare the voice with")
+    return clip.voice.audio
 
 
 def _clap(config: RewardConfig) -> Measure:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from transformers.models.whisper.tokenization_whisper import LANGUAGES
+
 from elocution.measures.base import Likelihood
 from elocution.measures.optional import model_folder
 from elocution.measures.whisper import Hearing, Whisper
@@ -18,6 +20,8 @@ class WhisperRecogniser:
 
     Where it hears no speech with a probability above 0.6 the transcript is empty, as in Whisper's own `transcribe`.
     """
+
+    languages = tuple(LANGUAGES)
 
     def __init__(self, path: str = "", *, device: str = "cpu") -> None:
         folder = model_folder(path, "reward.asr_path (or nll_path, eval.judge_path)", "the recogniser whisper")

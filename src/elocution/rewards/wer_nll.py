@@ -1,7 +1,7 @@
 """Harmonic WER + NLL reward: the wanted words were heard, and the sound makes them likely."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +10,7 @@ import numpy as np
 from elocution.config.tree import RewardConfig
 from elocution.errors import RewardError
 from elocution.measures import Likelihood, check_recognisers
-from elocution.measures.compare import compare
+from elocution.measures.compare import Comparison, compare, compare_by
 from elocution.measures.facts import SpokenText
 from elocution.measures.listener import build_hearing
 from elocution.rewards.base import FLOOR
@@ -19,11 +19,13 @@ from elocution.rewards.listening import ListeningReward
 from elocution.rewards.pool import ScoringPool
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["Heard", "WerNllReward", "harmonic_reward", "judge", "utilities"]
+__all__ = ["Comparing", "Heard", "SaidText", "WerNllReward", "harmonic_reward", "judge", "utilities"]
 
 
-Spoken = tuple[Audio, str, str]
-"""A clip, its text and the text's language."""
+Comparing = Callable[[str, str, str], Comparison]
+"""Called as (wanted, heard, language)."""
+SaidText = tuple[Audio, str, str]
+"""A clip, what it should say, and in which language (ISO 639-1)."""
 
 _NO_CODES = np.zeros((0, 1), np.int64)
 _FLOOR_PARTS = {"wer": 0.0, "nll": 0.0}
@@ -60,14 +62,14 @@ def harmonic_reward(
     return weighted_harmonic_mean(found, {"wer": lambda_wer, "nll": lambda_nll})
 
 
-class WerNllReward(ListeningReward[Spoken, Heard]):
+class WerNllReward(ListeningReward[SaidText, Heard]):
     """`harmonic_reward` of a transcript's WER and the wanted text's likelihood, in [0, 1]; higher is better.
 
     `parts` are the two utilities. `raw` keeps `wer` and, where it is finite, `nll`; `empty_transcript` is 1 where
     nothing was heard, and then the value is `FLOOR`.
     """
 
-    def __init__(self, config: RewardConfig, pool: ScoringPool[Spoken, Heard] | None = None) -> None:
+    def __init__(self, config: RewardConfig, pool: ScoringPool[SaidText, Heard] | None = None) -> None:
         check_recognisers(transcriber=config.asr, phoneme_scorer=config.nll)
         for recogniser in config.asr_by_language.values():
             check_recognisers(transcriber=recogniser.name)
@@ -82,7 +84,7 @@ class WerNllReward(ListeningReward[Spoken, Heard]):
             )
         )
 
-    def _task(self, rollout: Rollout, audio: Audio) -> Spoken:
+    def _task(self, rollout: Rollout, audio: Audio) -> SaidText:
         return audio, rollout.utterance.text, rollout.utterance.language
 
     def _floor(self) -> Score:
@@ -109,22 +111,23 @@ class _Listener:
 
     def __init__(self, config: RewardConfig) -> None:
         self._hear = build_hearing(config, words=True, likelihood=True)
+        self._compared = partial(compare_by, config.metric, config.normalizer)
 
-    def __call__(self, clip: Spoken) -> Heard:
+    def __call__(self, clip: SaidText) -> Heard:
         return _raise_or_give(self._heard([clip])[0])
 
-    def together(self, clips: Sequence[Spoken]) -> list[Heard]:
+    def together(self, clips: Sequence[SaidText]) -> list[Heard]:
         """Raises: RewardError if one of them fails; each is then tried alone."""
         return [_raise_or_give(one) for one in self._heard(clips)]
 
-    def _heard(self, clips: Sequence[Spoken]) -> list[Heard | RewardError]:
+    def _heard(self, clips: Sequence[SaidText]) -> list[Heard | RewardError]:
         found = self._hear([SpokenText(audio, text, language, _NO_CODES) for audio, text, language in clips])
         results: list[Heard | RewardError] = []
         for (_, text, language), ((transcript, likelihood), failures) in zip(clips, found, strict=True):
             if transcript is None or likelihood is None:
                 results.append(RewardError("; ".join(failures.values())))
             else:
-                results.append(judge(text, language, transcript, likelihood))
+                results.append(judge(text, language, transcript, likelihood, compared=self._compared))
         return results
 
 
@@ -134,11 +137,11 @@ def _raise_or_give(found: Heard | RewardError) -> Heard:
     return found
 
 
-def judge(text: str, language: str, transcript: str, likelihood: Likelihood) -> Heard:
+def judge(text: str, language: str, transcript: str, likelihood: Likelihood, *, compared: Comparing = compare) -> Heard:
     """What the recognisers' answers say of a clip. An empty transcript is WER 1, whatever the likelihood.
 
     A word recogniser finds words in noise, hum and music; where the other recogniser hears no speech, nothing was said, and
     the transcript is empty.
     """
-    compared = compare(text, transcript if likelihood.is_speech else "", language)
-    return Heard(" ".join(compared.hypothesis), compared.counts.rate, likelihood.nll)
+    edits = compared(text, transcript if likelihood.is_speech else "", language)
+    return Heard(" ".join(edits.hypothesis), edits.counts.rate, likelihood.nll)

@@ -7,6 +7,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ __all__ = [
     "IncompleteAnswer",
     "Sampling",
     "completion_body",
-    "completions_of",
+    "completion_of",
     "plan_draws",
     "sampling_seed",
     "score_body",
@@ -59,17 +60,18 @@ class Sampling:
     legal_ids: tuple[int, ...]
     stop_ids: tuple[int, ...]
 
+    @cached_property
+    def legal(self) -> frozenset[int]:
+        """`legal_ids`, to look one up."""
+        return frozenset(self.legal_ids)
+
 
 @dataclass(frozen=True)
 class Draw:
-    """`count` completions of request number `request`, its siblings from `first` on, in one call of the server.
-
-    The server draws the i-th with seed `seed + i`.
-    """
+    """The completion of seed number `sibling` of request number `request`."""
 
     request: int
-    first: int
-    count: int
+    sibling: int
     prompt_ids: NDArray[np.int64]
     seed: int
     max_new: int
@@ -88,19 +90,13 @@ def sampling_seed(seed: Sequence[int]) -> int:
 
 
 def plan_draws(requests: Sequence[RolloutRequest]) -> list[Draw]:
-    """One draw for each run of siblings whose seeds follow each other, the longest first.
-
-    A completion's seed is a function of its own seed alone, however requests are cut.
-    """
-    draws: list[Draw] = []
-    for index, request in enumerate(requests):
-        seeds = [sampling_seed(seed) for seed in request.seeds]
-        first = 0
-        for place in range(1, len(seeds) + 1):
-            if place == len(seeds) or seeds[place] != seeds[place - 1] + 1:
-                draws.append(Draw(index, first, place - first, request.prompt_ids, seeds[first], request.max_new))
-                first = place
-    return sorted(draws, key=lambda draw: -draw.max_new * draw.count)
+    """One draw for each completion, those with the largest budget first."""
+    draws = [
+        Draw(index, sibling, request.prompt_ids, sampling_seed(seed), request.max_new)
+        for index, request in enumerate(requests)
+        for sibling, seed in enumerate(request.seeds)
+    ]
+    return sorted(draws, key=lambda draw: -draw.max_new)
 
 
 def completion_body(draw: Draw, sampling: Sampling, *, model: str, cache_salt: str) -> dict[str, Any]:
@@ -111,7 +107,7 @@ def completion_body(draw: Draw, sampling: Sampling, *, model: str, cache_salt: s
     return {
         "model": model,
         "prompt": draw.prompt_ids.tolist(),
-        "n": draw.count,
+        "n": 1,
         "seed": draw.seed,
         "max_tokens": draw.max_new,
         "logprobs": 0,
@@ -155,35 +151,33 @@ def _common(sampling: Sampling, cache_salt: str) -> dict[str, Any]:
         "frequency_penalty": 0.0,
         "ignore_eos": True,
         "stop_token_ids": list(sampling.stop_ids),
-        "allowed_token_ids": list(sampling.legal_ids),
+        "allowed_token_ids": sampling.legal_ids,  # not copied: tens of thousands for each completion of a batch
         "return_tokens_as_token_ids": True,
         "cache_salt": cache_salt,
     }
 
 
-def completions_of(answer: Any, draw: Draw, sampling: Sampling, *, version: int) -> list[Completion]:
-    """The completions in the server's answer to `draw`, in the order of its seeds.
+def completion_of(answer: Any, draw: Draw, sampling: Sampling, *, version: int) -> Completion:
+    """The completion in the server's answer to `draw`.
 
-    Raises: IncompleteAnswer if samples are missing or were cut short; IllegalIds; EngineError if anything else in the
+    Raises: IncompleteAnswer if it is missing or was cut short; IllegalIds; EngineError if anything else in the
     answer is not what was asked for.
     """
-    choices = _choices(answer, draw.count)
-    for choice in choices:
-        prompt_ids = choice.get("prompt_token_ids")
-        if prompt_ids is not None and prompt_ids != draw.prompt_ids.tolist():
-            raise EngineError(
-                f"the server read another prompt than it was sent: {len(prompt_ids)} ids instead of "
-                f"{len(draw.prompt_ids)}, or other ones"
-            )
-    legal, stops = frozenset(sampling.legal_ids), frozenset(sampling.stop_ids)
-    illegal = [each for choice in choices for each in choice.get("token_ids") or [] if each not in legal]
+    (choice,) = _choices(answer, 1)
+    prompt_ids = choice.get("prompt_token_ids")
+    if prompt_ids is not None and prompt_ids != draw.prompt_ids.tolist():
+        raise EngineError(
+            f"the server read another prompt than it was sent: {len(prompt_ids)} ids instead of "
+            f"{len(draw.prompt_ids)}, or other ones"
+        )
+    illegal = [each for each in choice.get("token_ids") or [] if each not in sampling.legal]
     if illegal:
         raise IllegalIds(
-            f"{len(illegal)} ids in the answer to one request are outside the {len(legal)} legal ones, the first is "
+            f"{len(illegal)} ids in the answer to one request are outside the {len(sampling.legal)} legal ones, the first is "
             f"{illegal[0]}: the server does not restrict sampling to allowed_token_ids",
             len(illegal),
         )
-    return [_completion(choice, draw, stops, version) for choice in choices]
+    return _completion(choice, draw, frozenset(sampling.stop_ids), version)
 
 
 def _completion(choice: Mapping[str, Any], draw: Draw, stops: frozenset[int], version: int) -> Completion:

@@ -2,15 +2,15 @@
 
 A server that restarts comes back with the weights that it was launched with. Each server therefore has an epoch, which
 grows whenever its weights had to be loaded again or it was given up; an answer counts only if the epoch did not change from before the
-question until after the batch. Knows no engine's protocol.
+question until the server was looked at after the answer. Knows no engine's protocol.
 """
 
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
@@ -41,10 +41,9 @@ class Replica:
 
 @dataclass(frozen=True)
 class Job(Generic[Result]):
-    """Something to ask any one of the servers. `size` is its share of a server's load, for example completions."""
+    """Something to ask any one of the servers."""
 
     ask: Callable[[JsonClient], Result]
-    size: int = 1
 
 
 class Replicas:
@@ -101,26 +100,41 @@ class Replicas:
         _in_threads([partial(self._bring_back, replica) for replica in self._replicas])
         self._up()
 
-    def run(self, jobs: Sequence[Job[Result]]) -> list[Result]:
-        """The results of all jobs, in order; all were computed with the wanted weights.
+    def restart(self) -> None:
+        """Ends the servers that are ours and starts them anew; the others are waited for. They hold no wanted weights then.
+
+        Raises: EngineUnavailable.
+        """
+        _in_threads([replica.server.stop for replica in self._replicas])
+        _in_threads([replica.server.start for replica in self._replicas])
+
+    def run(self, jobs: Sequence[Job[Result]]) -> Iterator[tuple[int, Result]]:
+        """The number of each job and its result as soon as it is there; all were computed with the wanted weights.
+
+        Jobs not begun are left out if the iterator is closed; those that are open are waited for.
 
         Raises: EngineUnavailable if a job failed more often than retries allow, or no server is left; EngineError if
         a server refuses a job.
         """
-        results: dict[int, Result] = {}
+        self._check_weights()
+        if not jobs:
+            return
+        with ThreadPoolExecutor(min(self._max_in_flight * len(self._replicas), len(jobs))) as pool:
+            futures = {pool.submit(self._answer, job): index for index, job in enumerate(jobs)}
+            try:
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _answer(self, job: Job[Result]) -> Result:
         for _ in range(self._retries + 1):
-            self._check_weights()
-            pending = [index for index in range(len(jobs)) if index not in results]
-            threads = self._max_in_flight * len(self._replicas)
-            answers = _in_threads([partial(self._ask, jobs[index]) for index in pending], threads)
-            self._check_weights()
-            for index, (result, replica, epoch) in zip(pending, answers, strict=True):
-                if replica.epoch == epoch:
-                    results[index] = result
-                else:
-                    self._count("stale")
-            if len(results) == len(jobs):
-                return [results[index] for index in range(len(jobs))]
+            result, replica, epoch = self._ask(job)
+            self._count("reloads", self._bring_back(replica))
+            if replica.epoch == epoch:
+                return result
+            self._count("stale")
         raise EngineUnavailable(
             f"the servers lost their weights in each of {self._retries + 1} attempts to answer; see their logs"
         )
@@ -134,7 +148,7 @@ class Replicas:
     def _ask(self, job: Job[Result]) -> tuple[Result, Replica, int]:
         last: EngineError | None = None
         for attempt in range(self._retries + 1):
-            replica = self._take(job.size)
+            replica = self._take()
             epoch = replica.epoch
             try:
                 return job.ask(replica.client), replica, epoch
@@ -142,7 +156,7 @@ class Replicas:
                 last = error
             finally:
                 with self._lock:
-                    replica.load -= job.size
+                    replica.load -= 1
             if not isinstance(last, EngineUnavailable):
                 # A server that has restarted may refuse what it would have answered with the wanted weights.
                 if not self._bring_back(replica):
@@ -179,11 +193,11 @@ class Replicas:
                 replica.epoch += 1
             return is_loaded
 
-    def _take(self, size: int) -> Replica:
-        """The server with the least load, which grows by `size`."""
+    def _take(self) -> Replica:
+        """The server with the fewest open questions, now one more."""
         with self._lock:
             chosen = min(self._up(), key=lambda replica: replica.load)
-            chosen.load += size
+            chosen.load += 1
             return chosen
 
     def _up(self) -> list[Replica]:

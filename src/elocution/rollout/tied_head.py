@@ -1,18 +1,15 @@
-"""The output matrix of a checkpoint with tied embeddings, written out for engines that would else keep an old one."""
+"""Whether a checkpoint with tied embeddings holds its output matrix under its own name, as some engines need it."""
 
 import json
 from pathlib import Path
 
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from elocution.errors import CheckpointError
 
-__all__ = ["lacks_head", "write_head"]
+__all__ = ["lacks_head"]
 
-_INDEX = "model.safetensors.index.json"
-_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-_HEAD_FILE = "lm_head.safetensors"
+_HEAD = "lm_head.weight"
 
 
 def lacks_head(directory: Path) -> bool:
@@ -22,38 +19,19 @@ def lacks_head(directory: Path) -> bool:
 
     Raises: CheckpointError if the folder holds no safetensors.
     """
-    return _HEAD not in _places(directory) and bool(_config(directory).get("tie_word_embeddings"))
+    return _HEAD not in _names(directory) and bool(_config(directory).get("tie_word_embeddings"))
 
 
-def write_head(directory: Path) -> None:
-    """Adds the embedding once more as the output matrix, in a file of its own, if the checkpoint lacks one.
-
-    Raises: CheckpointError if the folder holds no safetensors, or no embedding under its usual name.
-    """
-    if not lacks_head(directory):
-        return
-    places = _places(directory)
-    if _EMBEDDING not in places:
-        raise CheckpointError(f"{directory} has no tensor {_EMBEDDING} to write as {_HEAD}")
-    with safe_open(directory / places[_EMBEDDING], framework="pt") as file:
-        save_file({_HEAD: file.get_tensor(_EMBEDDING)}, directory / _HEAD_FILE, metadata={"format": "pt"})
-    index = directory / _INDEX
-    if index.is_file():
-        described = json.loads(index.read_text(encoding="utf-8"))
-        described["weight_map"][_HEAD] = _HEAD_FILE
-        index.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-
-
-def _places(directory: Path) -> dict[str, str]:
-    """The file of each tensor."""
+def _names(directory: Path) -> set[str]:
+    """The names of all tensors."""
     files = sorted(directory.glob("*.safetensors"))
     if not files:
         raise CheckpointError(f"{directory} holds no .safetensors file; give a checkpoint folder")
-    places = {}
+    names: set[str] = set()
     for path in files:
         with safe_open(path, framework="pt") as file:
-            places.update(dict.fromkeys(file.keys(), path.name))
-    return places
+            names.update(file.keys())
+    return names
 
 
 def _config(directory: Path) -> dict[str, object]:

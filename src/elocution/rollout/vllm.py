@@ -1,8 +1,7 @@
-"""Rollouts drawn by vLLM servers over HTTP, for policies of one codebook; exact sampling log-probs, proven weights."""
+"""Completions drawn by vLLM servers over HTTP, for policies of one codebook, with exact sampling log-probs."""
 
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,20 +11,17 @@ from numpy.typing import NDArray
 
 from elocution.errors import EngineError, RatioMismatch
 from elocution.policies.base import Policy
-from elocution.policies.lora import is_adapter
-from elocution.rollout.agreement import score_completions
-from elocution.rollout.base import RolloutRequest, as_stream
+from elocution.rollout.base import RolloutRequest, in_order
 from elocution.rollout.completions_api import (
     MAX_SCORED_IDS,
     IllegalIds,
     Sampling,
     completion_body,
-    completions_of,
+    completion_of,
     plan_draws,
     score_body,
     scores_of,
 )
-from elocution.rollout.tied_head import write_head
 from elocution.rollout.vllm_servers import Question, VllmServers
 from elocution.types import Completion
 
@@ -38,11 +34,10 @@ TokenSequence = tuple[NDArray[np.int64], NDArray[np.int64]]
 # at most 1e-5 in fp32.
 _TOLERANCES = {torch.bfloat16: 0.5}
 _TOLERANCE = 1e-3
-_PROBES, _PROBE_LENGTH = 2, 12
 
 
 class VllmEngine:
-    """Samples from `policy` at `temperature`, restricted to its legal ids, on servers that other engines may share.
+    """Samples at `temperature` from the legal ids of `policy`, with the weights that were loaded last into its servers.
 
     `counts` has what `vllm_servers.COUNTED` names, of all engines on the same servers.
     """
@@ -53,13 +48,9 @@ class VllmEngine:
         servers: VllmServers,
         *,
         temperature: float,
-        save: Callable[[str], None],
-        weights_path: Path,
         sleeps: bool = False,
     ) -> None:
-        """`save` writes the policy, or its adapter, into a folder; `weights_path` holds such folders, seen by the servers.
-
-        With `sleeps`, the servers give their GPU memory back after each batch.
+        """With `sleeps`, the servers give their GPU memory back after each batch.
 
         Raises: EngineError if the policy has several codebooks.
         """
@@ -70,28 +61,12 @@ class VllmEngine:
             )
         self._policy, self._servers = policy, servers
         self.temperature = temperature
-        self._save, self._weights_path, self._sleeps = save, weights_path, sleeps
+        self._sleeps = sleeps
 
     @property
     def counts(self) -> Counter[str]:
         """How often something had to be done again, since the servers were started."""
         return self._servers.counts
-
-    def publish(self, version: int) -> None:
-        """Writes the policy's weights, loads them into every server, and proves that it samples from them.
-
-        Raises: RatioMismatch if a server's log-probs are not the policy's; EngineError, EngineUnavailable.
-        """
-        path = self._weights_path / f"version_{version}"
-        shutil.rmtree(self._weights_path, ignore_errors=True)
-        path.mkdir(parents=True)
-        self._save(str(path))
-        if is_adapter(path):
-            self.load_adapter(path, version)
-        else:
-            write_head(path)
-            self.load_weights(path, version)
-        self._prove()
 
     def load_weights(self, directory: Path, version: int) -> None:
         """Makes the servers draw with the checkpoint in `directory`; completions are stamped `version`.
@@ -104,16 +79,17 @@ class VllmEngine:
         """As `load_weights`, for an adapter on top of the weights that the servers were started with."""
         self._servers.load_adapter(directory, version)
 
-    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
-        return as_stream(self.generate(requests))
-
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
-        """The completions of each request, in the order of its seeds; weights cannot change before all are drawn.
+        """The completions of each request, in the order of its seeds; errors as in `stream`."""
+        return in_order(requests, self.stream(requests))
+
+    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
+        """Each completion as it arrives, with the numbers of its request and seed; weights cannot change before the last.
 
         Raises: EngineError if an answer is not what was asked for; EngineUnavailable if no server answers.
         """
         with self._servers.lock:
-            return self._generate(requests)
+            yield from self._stream(requests)
 
     def score(self, probes: Sequence[TokenSequence]) -> list[NDArray[np.float32]]:
         """Log-probs, nats, of each completion's ids over the legal ids at the engine's temperature. Shapes: [T] each.
@@ -131,49 +107,43 @@ class VllmEngine:
                 body = score_body(prompt_ids.tolist(), ids, positions, sampling, model=model, cache_salt=salt)
                 questions.append(Question(body, partial(scores_of, ids=ids, positions=positions)))
                 owners.append(owner)
-        first, *others = self._servers.ask_each(questions)
-        for other in others:
-            apart = max(float(np.abs(one - two).max()) for one, two in zip(first, other, strict=True))
-            if apart > self._tolerance:
-                raise RatioMismatch(
-                    f"two servers give log-probs that differ by {apart:.2e} (bound {self._tolerance:g}) for the same "
-                    "ids: they do not hold the same weights"
-                )
+        scores = self._servers.ask_each(questions, self._check_agreement)
         return [
-            np.concatenate([part for part, owner in zip(first, owners, strict=True) if owner == index])
+            np.concatenate([part for part, owner in zip(scores, owners, strict=True) if owner == index])
             for index in range(len(probes))
         ]
 
-    def _generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
+    def _check_agreement(self, ones: list[NDArray[np.float32]], others: list[NDArray[np.float32]]) -> None:
+        """Raises: RatioMismatch unless two servers, or one before and after it has loaded again, score alike."""
+        apart = max((float(np.abs(a - b).max()) for a, b in zip(ones, others, strict=True)), default=0.0)
+        if apart > self._tolerance:
+            raise RatioMismatch(
+                f"two servers, or one since it has loaded its weights again, give log-probs that differ by {apart:.2e} "
+                f"(bound {self._tolerance:g}) for the same ids: they do not hold the same weights"
+            )
+
+    def _stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
         servers, version = self._servers, self._servers.version
         if version is None:
-            raise EngineError("no weights have been published to the engine")
+            raise EngineError("no weights have been loaded into the servers")
         self._check_lengths(requests)
         sampling, model, salt = self._sampling(), servers.model, servers.token
         draws = plan_draws(requests)
         questions = [
             Question(
                 completion_body(draw, sampling, model=model, cache_salt=salt),
-                partial(completions_of, draw=draw, sampling=sampling, version=version),
-                draw.count,
+                partial(completion_of, draw=draw, sampling=sampling, version=version),
             )
             for draw in draws
         ]
         try:
-            answers = servers.ask(questions)
+            for number, completion in servers.ask(questions):
+                yield draws[number].request, draws[number].sibling, completion
         except IllegalIds as error:
             self.counts["illegal_ids"] += error.count
             raise
         if self._sleeps:
             servers.sleep()
-        found = {
-            (draw.request, draw.first + place): completion
-            for draw, completions in zip(draws, answers, strict=True)
-            for place, completion in enumerate(completions)
-        }
-        return [
-            [found[index, sibling] for sibling in range(len(request.seeds))] for index, request in enumerate(requests)
-        ]
 
     def _sampling(self) -> Sampling:
         legal_ids = tuple(self._policy.legal_ids.tolist())
@@ -190,25 +160,3 @@ class VllmEngine:
                 f"a prompt and its budget need {longest} ids, the server takes {self._servers.max_length}; "
                 "raise its --max-model-len, or lower rollout.max_codes_per_char"
             )
-
-    def _prove(self) -> None:
-        """Raises: RatioMismatch unless the servers' log-probs of fixed sequences are the policy's."""
-        sequences = _probes(self._policy)
-        prompts, completions = [prompt for prompt, _ in sequences], [completion for _, completion in sequences]
-        own = score_completions(self._policy, prompts, completions, temperature=self.temperature)
-        expected = [logprobs[:, 0] for logprobs in own]
-        apart = max(float(np.abs(one - two).max()) for one, two in zip(self.score(sequences), expected, strict=True))
-        if not apart <= self._tolerance:
-            self._servers.version = None
-            raise RatioMismatch(
-                f"after weights were loaded, a server's log-probs differ from the policy's by {apart:.2e} "
-                f"(bound {self._tolerance:g}): it serves another model, another precision, or did not load all weights"
-            )
-
-
-def _probes(policy: Policy) -> list[TokenSequence]:
-    """Sequences of arbitrary ids, the same each time; prompts and completions are both of legal ids."""
-    legal = policy.legal_ids.numpy()
-    generator = np.random.default_rng(0)
-    drawn = generator.choice(legal, (_PROBES, 2, _PROBE_LENGTH))
-    return [(prompt, completion[:, None]) for prompt, completion in drawn]

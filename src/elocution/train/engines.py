@@ -1,12 +1,13 @@
 """Config -> the engines of a run: one that samples for training, one for evaluation, on the same weights."""
 
+import hashlib
 import shutil
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from elocution.assets import resolve_path
@@ -15,10 +16,13 @@ from elocution.errors import ConfigError
 from elocution.policies.base import Policy
 from elocution.rollout.base import RolloutEngine
 from elocution.rollout.launch import LaunchedServer, RemoteServer, Server
+from elocution.rollout.sync.build import build_synced_engine
+from elocution.rollout.sync.shared import EngineUser, SharedEngine
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.rollout.vllm import VllmEngine
 from elocution.rollout.vllm_launch import check_vllm_is_installed, vllm_launch
 from elocution.rollout.vllm_servers import COUNTED, VllmServers
+from elocution.types import Utterance
 
 __all__ = ["Engines", "build_engines"]
 
@@ -27,21 +31,26 @@ __all__ = ["Engines", "build_engines"]
 class Engines:
     """`start` brings servers up, where there are any, and `stop` ends them; both may take a while.
 
-    `counts` says how often servers have had to be asked again since, and why; empty without servers.
+    `start` is given the training prompts, of which it makes what servers are proven by. `metrics` has, by the names of
+    metrics.jsonl, how often servers had to be asked again so far, and the figures of the last sync; empty without servers.
     """
 
     rollout: RolloutEngine
     evaluation: RolloutEngine
-    start: Callable[[], None]
+    start: Callable[[Sequence[Utterance]], None]
     stop: Callable[[], None]
-    counts: Callable[[], dict[str, int]]
+    metrics: Callable[[], dict[str, float]]
 
 
 def build_engines(
-    config: RunConfig, policy: Policy, sampling_policy: Policy, save: Callable[[str], None], run_path: Path
+    config: RunConfig,
+    policy: Policy,
+    sampling_policy: Policy,
+    trained: Mapping[str, nn.Parameter],
+    run_path: Path,
 ) -> Engines:
-    """The engines that `config` asks for; nothing is started yet. Training samples
-    `sampling_policy`, evaluation `policy`. `save` writes the policy's weights into a folder.
+    """The engines that `config` asks for; nothing is started yet, and nothing written. Training samples
+    `sampling_policy`, evaluation `policy`, of which the parameters `trained` change.
 
     Raises: ConfigError; MissingDependency if servers are to be started by a Python that lacks them.
     """
@@ -51,13 +60,18 @@ def build_engines(
             TorchEngine(sampled, temperature=temperature, batch_size=config.rollout.batch_size)
             for sampled, temperature in zip((sampling_policy, policy), temperatures, strict=True)
         )
-        return Engines(engine, evaluation, start=_do_nothing, stop=_do_nothing, counts=dict)
-    settings = config.rollout.server
+        return Engines(engine, evaluation, start=lambda utterances: None, stop=lambda: None, metrics=dict)
     if config.train.max_lag:
         raise ConfigError(
             f'train.max_lag = {config.train.max_lag} needs rollout.engine = "torch": servers hold one set of weights, which '
             "evaluations need too"
         )
+    return _synced_engines(config, policy, trained, run_path)
+
+
+def _synced_engines(config: RunConfig, policy: Policy, trained: Mapping[str, nn.Parameter], run_path: Path) -> Engines:
+    """Both engines on one set of servers, which are proven to have each version of the weights."""
+    settings = config.rollout.server
     if not isinstance(policy.model, PreTrainedModel):
         raise ConfigError(f'rollout.engine = "vllm" needs a model of transformers, not {type(policy.model).__name__}')
     servers = VllmServers(
@@ -67,27 +81,45 @@ def build_engines(
         retries=settings.retries,
         max_in_flight=settings.max_in_flight,
     )
-    weights_path = (
-        Path(settings.weights_dir) / f"elocution-{uuid.uuid4().hex[:12]}"
-        if settings.weights_dir
-        else run_path / "weights"
-    )
+    engine = VllmEngine(policy, servers, temperature=config.rollout.temperature, sleeps=settings.sleep)
+    shared, root = SharedEngine(), _sync_folder(settings.weights_dir, run_path)
+
+    def start(utterances: Sequence[Utterance]) -> None:
+        servers.start()
+        synced = build_synced_engine(
+            engine,
+            policy,
+            config.rollout.sync,
+            base=config.model.path,
+            precision=config.model.precision,
+            trained={name: each for name, each in trained.items() if each.requires_grad},
+            utterances=utterances,
+            root=root,
+            seed=config.seed,
+            untie=True,  # vLLM reloads tied weights by each name, and keeps old ones under a name that is not there
+            restart=servers.restart,
+        )
+        shared.attach(synced)
 
     def stop() -> None:
         servers.stop()
-        shutil.rmtree(weights_path, ignore_errors=True)
+        if not shared.is_quarantined:  # what could not be proven is kept for whoever looks for the cause
+            shutil.rmtree(root, ignore_errors=True)
 
-    sampler, evaluator = (
-        VllmEngine(policy, servers, temperature=each, save=save, weights_path=weights_path, sleeps=settings.sleep)
-        for each in temperatures
-    )
     return Engines(
-        sampler,
-        evaluator,
-        start=servers.start,
+        EngineUser(shared, temperature=config.rollout.temperature),
+        EngineUser(shared, temperature=config.eval.temperature),
+        start=start,
         stop=stop,
-        counts=lambda: {name: servers.counts[name] for name in COUNTED},
+        metrics=lambda: {f"engine/{name}": servers.counts[name] for name in COUNTED} | shared.metrics(),
     )
+
+
+def _sync_folder(weights_dir: str, run_path: Path) -> Path:
+    """Where versions are written: the same for a run and for what resumes it, so that nothing stays of a killed one."""
+    if not weights_dir:
+        return run_path / "sync"
+    return Path(weights_dir) / f"elocution-{hashlib.sha256(str(run_path.resolve()).encode()).hexdigest()[:12]}"
 
 
 def _vllm_servers(config: RunConfig, run_path: Path) -> list[Server]:
@@ -101,7 +133,7 @@ def _vllm_servers(config: RunConfig, run_path: Path) -> list[Server]:
                 settings,
                 model_path=resolve_path(config.model.path).absolute(),
                 precision=config.model.precision,
-                lora_rank=config.model.lora.rank,
+                lora_rank=config.model.lora.rank if config.rollout.sync.strategy == "adapter" else 0,
                 on_cpu=not torch.cuda.is_available(),
                 device=device,
                 port=settings.port + index if settings.port else 0,
@@ -110,6 +142,3 @@ def _vllm_servers(config: RunConfig, run_path: Path) -> list[Server]:
         )
         for index, device in enumerate(settings.devices)
     ]
-
-
-def _do_nothing() -> None: ...

@@ -16,9 +16,10 @@ from elocution.config.tree import ComponentConfig, RewardConfig
 from elocution.errors import ConfigError
 from elocution.measures.facts import FACTS, Findings, SpokenText
 from elocution.measures.listener import build_listener
+from elocution.rewards import load_reward
 from elocution.rewards.base import FLOOR
 from elocution.rewards.composite import CompositeReward, utility
-from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
+from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance, Voice
 
 WORDS = {"fact": "wer", "weight": 0.6, "utility": "tanh", "scale": 3.0}
 SOUND = {"fact": "nll", "weight": 0.4, "utility": "exp", "scale": 3.0}
@@ -39,6 +40,26 @@ class Broken:
 
     def transcribe(self, audio: Audio) -> str:
         raise RuntimeError("the recogniser is broken")
+
+
+class LongText:
+    """A reward of a user's own: letters of the text, and no number for a text with a zebra."""
+
+    def __init__(self, config: RewardConfig) -> None:
+        self.is_open = False
+
+    def __enter__(self) -> "LongText":
+        self.is_open = True
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __call__(self, rollouts: list[Rollout]) -> list[Score]:
+        assert self.is_open
+        texts = [rollout.utterance.text for rollout in rollouts]
+        if texts == ["a horse"]:
+            raise RuntimeError("horses are too much")
+        return [Score(None, error="a zebra") if "zebra" in text else Score(float(len(text))) for text in texts]
 
 
 class Scripted:
@@ -103,6 +124,10 @@ def test_s16_a_part_that_was_not_measured_leaves_the_completion_out_or_is_left_o
     assert scores(found, components=parts, on_missing="renormalize").value == 1.0
     nothing = Findings({}, {"wer": "down", "nll": "down"})
     assert scores(nothing, components=parts, on_missing="renormalize").value is None
+    constraints = {"pitch": {"fact": "f0_spread"}}
+    assert scores(Findings({"wer": 0.0}), components={"words": WORDS}, constraints=constraints).value is None
+    lenient = {"components": {"words": WORDS}, "constraints": constraints, "on_missing": "renormalize"}
+    assert scores(Findings({"wer": 0.0}), **lenient).value == 1.0
     ungated = scores(Findings({"nll": 1.0}, {"wer": "down"}), components={"sound": SOUND}, gate_beta=10.0)
     assert ungated.value is None
 
@@ -122,6 +147,34 @@ def test_s14_clips_that_are_the_same_object_are_listened_to_once() -> None:
     with CompositeReward(config, pool=pool) as reward:  # type: ignore[arg-type]
         assert [score.value for score in reward([rollout(clip), rollout(None), rollout(clip)])] == [1.0, FLOOR, 1.0]
     assert len(pool.tasks) == 1
+
+
+def test_a_reward_of_ones_own_is_a_part_beside_the_measures_in_the_scoring_processes(spoken: dict[str, Audio]) -> None:
+    own = {"fact": f"{__name__}:LongText", "weight": 1.0, "utility": "linear", "high": 20.0}
+    words = {"fact": "wer", "weight": 3.0, "utility": "tanh"}
+    config = RewardConfig.model_validate(
+        {"type": "composite", "combine": "sum", "workers": 1, "components": {"words": words, "long": own}}
+    )
+    clip = spoken["nine nine seven one"]
+    with load_reward(config) as reward:
+        right, zebra, horse = reward([rollout(clip, text) for text in ("nine nine seven one", "a zebra", "a horse")])
+    assert right.parts == {"words": 1.0, "long": 0.95}  # 19 letters of 20
+    assert right.value == pytest.approx(0.75 + 0.25 * 0.95)
+    assert right.raw[f"{__name__}:LongText"] == 19.0
+    assert zebra.error == f"not measured: {__name__}:LongText: a zebra"
+    assert "LongText failed: RuntimeError: horses are too much" in str(horse.error)
+
+
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        ("no_such_module:Reward", "cannot import the reward 'no_such_module:Reward'"),
+        ("builtins:dict", "'builtins:dict' cannot be a reward: it has no __enter__, __exit__"),
+    ],
+)
+def test_a_part_that_is_no_reward_is_found_before_any_work(fact: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        scores(Findings({}), components={"mine": {"fact": fact, "utility": "linear"}})
 
 
 def test_a_measure_that_does_not_exist_no_component_and_an_empty_range_are_refused() -> None:
@@ -181,6 +234,10 @@ class Level:
         return np.stack([np.cos(levels), np.sin(levels)], axis=1).astype(np.float32)
 
 
+def recorded(audio: Path | bytes | None) -> Voice:
+    return Voice("v", "a", np.zeros((1, 1), np.int64), audio)
+
+
 def test_s09_a_voice_is_compared_with_its_own_reference_and_one_that_fails_is_missing_alone(tmp_path: Path) -> None:
     level = {
         name: Audio(np.full(16_000, value, np.float32), 16_000) for name, value in (("a", 0.1), ("b", 0.6), ("c", 0.95))
@@ -190,8 +247,14 @@ def test_s09_a_voice_is_compared_with_its_own_reference_and_one_that_fails_is_mi
     listen = build_listener(["speaker_similarity"], RewardConfig(speaker=f"{__name__}:Level"))
     found = listen.together(
         [
-            SpokenText(level[name], "one", "en", np.zeros((0, 1), np.int64), reference and str(tmp_path / reference))
-            for name, reference in (("a", "a.wav"), ("a", "b.wav"), ("c", "a.wav"), ("b", ""))
+            SpokenText(level[name], "one", "en", np.zeros((0, 1), np.int64), voice)
+            for name, voice in (
+                ("a", recorded(tmp_path / "a.wav")),
+                ("a", recorded((tmp_path / "b.wav").read_bytes())),
+                ("c", recorded(tmp_path / "a.wav")),
+                ("b", recorded(None)),
+                ("b", None),
+            )
         ]
     )
     assert [one.facts.get("speaker_similarity") for one in found] == [
@@ -199,9 +262,10 @@ def test_s09_a_voice_is_compared_with_its_own_reference_and_one_that_fails_is_mi
         pytest.approx(math.cos(0.5), abs=1e-4),
         None,
         None,
+        None,
     ]
     assert "too loud" in found[2].failures["speaker_similarity"]
-    assert "no reference_audio" in found[3].failures["speaker_similarity"]
+    assert all("no prompt_audio" in one.failures["speaker_similarity"] for one in found[3:])
 
 
 def test_what_the_prompt_wants_reaches_the_listener() -> None:
@@ -210,8 +274,9 @@ def test_what_the_prompt_wants_reaches_the_listener() -> None:
         {"type": "composite", "components": {"voice": {"fact": "speaker_similarity", "utility": "linear"}}}
     )
     wanted = rollout(Audio(np.ones(100, np.float32), 16_000))
-    wanted = replace(wanted, utterance=replace(wanted.utterance, reference_audio="a.wav", description="calm"))
+    voice = recorded(Path("a.wav"))
+    wanted = replace(wanted, utterance=replace(wanted.utterance, voice=voice, description="calm"))
     with CompositeReward(config, pool=pool) as reward:  # type: ignore[arg-type]
         (score,) = reward([wanted])
     assert score.value == 0.5
-    assert (pool.tasks[0].reference_audio, pool.tasks[0].description) == ("a.wav", "calm")
+    assert (pool.tasks[0].voice, pool.tasks[0].description) == (voice, "calm")

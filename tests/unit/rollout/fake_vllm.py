@@ -1,6 +1,6 @@
 """A server that speaks as much of vLLM's HTTP as is needed to drive errors; its samples are noise, not a model's.
 
-A log-prob of -1 says that the wanted weights were loaded when the sample was drawn, -2 that they were not.
+Scores of given ids are `score`, all of them. A log-prob of -1 says that the wanted weights were loaded when the sample was drawn, -2 that they were not.
 """
 
 import json
@@ -24,6 +24,7 @@ class FakeVllm:
         self.tamper: Callable[[Answer, Answer], tuple[int, Any]] = lambda body, answer: (200, answer)
         self.bodies: list[Answer] = []
         self.calls: list[str] = []
+        self.score = -1.0
         self.is_healthy = True
         self.refuses_weights = False
         self.is_paused = False
@@ -68,6 +69,10 @@ class FakeVllm:
             return 400, {"error": {"message": "allowed_token_ids contains out-of-vocab token id!"}}
         if "n" not in body:
             return 200, {"choices": []}
+        if "logprob_token_ids" in body:
+            scores = {f"token_id:{each}": self.score for each in body["logprob_token_ids"]}
+            answers = range(len(body["prompt"]))
+            return 200, {"choices": [{"index": index, "logprobs": {"top_logprobs": [scores]}} for index in answers]}
         self.bodies.append(body)
         stop = body["stop_token_ids"][0]
         code = next(each for each in body["allowed_token_ids"] if each != stop)

@@ -34,23 +34,25 @@ def test_a_seed_that_would_not_fit_is_refused() -> None:
         sampling_seed((0, -1))
 
 
-def test_a_group_is_one_call_and_other_seeds_have_calls_of_their_own() -> None:
-    group = RolloutRequest(PROMPT, tuple((0, 1, sibling) for sibling in range(8)), 30)
-    scattered = RolloutRequest(PROMPT, ((0, 2, 0), (0, 2, 1), (0, 3, 2), (0, 3, 4)), 50)
-    draws = plan_draws([group, scattered])
-    assert [(draw.request, draw.first, draw.count) for draw in draws] == [(0, 0, 8), (1, 0, 2), (1, 2, 1), (1, 3, 1)]
+def test_each_completion_is_a_call_of_its_own_and_the_largest_budget_comes_first() -> None:
+    short = RolloutRequest(PROMPT, tuple((0, 1, sibling) for sibling in range(2)), 30)
+    long = RolloutRequest(PROMPT, ((0, 2, 0), (0, 3, 4)), 50)
+    draws = plan_draws([short, long])
+    assert [(draw.request, draw.sibling, draw.max_new) for draw in draws] == [
+        (1, 0, 50),
+        (1, 1, 50),
+        (0, 0, 30),
+        (0, 1, 30),
+    ]
     for draw in draws:
-        seeds = [group, scattered][draw.request].seeds
-        assert [draw.seed + place for place in range(draw.count)] == [
-            sampling_seed(seed) for seed in seeds[draw.first : draw.first + draw.count]
-        ]
+        assert draw.seed == sampling_seed([short, long][draw.request].seeds[draw.sibling])
 
 
 def test_each_scored_position_is_a_prompt_that_ends_before_it() -> None:
     body = score_body([5, 6], [10, 11, 10, 13], range(1, 4), SAMPLING, model="m", cache_salt="w")
     assert body["prompt"] == [[5, 6, 10], [5, 6, 10, 11], [5, 6, 10, 11, 10]]
     assert body["logprob_token_ids"] == [10, 11, 13]
-    assert body["allowed_token_ids"] == [10, 11, 12, 13]
+    assert body["allowed_token_ids"] == (10, 11, 12, 13)
     assert body["max_tokens"] == 1
 
 

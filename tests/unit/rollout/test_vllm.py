@@ -3,19 +3,20 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_vllm import FakeVllm, serving
+from safetensors.torch import save_file
 
-from elocution.errors import EngineError, EngineUnavailable
+from elocution.errors import EngineError, EngineUnavailable, RatioMismatch
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.completions_api import IllegalIds
 from elocution.rollout.launch import RemoteServer, find_free_port
-from elocution.rollout.tied_head import write_head
 from elocution.rollout.vllm import VllmEngine
 from elocution.rollout.vllm_servers import VllmServers
 from elocution.testing.policies import small_llasa
@@ -33,7 +34,7 @@ def policy() -> LlasaPolicy:
 def checkpoint(policy: LlasaPolicy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights")
     policy.save_pretrained(str(path))
-    write_head(path)
+    save_file({"lm_head.weight": policy.llama.get_output_embeddings().weight}, path / "head.safetensors")
     return path
 
 
@@ -57,7 +58,7 @@ def engine_of(policy: LlasaPolicy, checkpoint: Path, *urls: str, version: int = 
     """An engine whose servers hold `checkpoint`; nothing is proven, since a fake has no model."""
     servers = servers_of(policy, *urls, **settings)
     servers.start()
-    engine = VllmEngine(policy, servers, temperature=0.7, save=policy.save_pretrained, weights_path=checkpoint)
+    engine = VllmEngine(policy, servers, temperature=0.7)
     engine.load_weights(checkpoint, version)
     return engine
 
@@ -103,11 +104,11 @@ def test_a_good_answer_becomes_completions_in_the_order_of_the_seeds(
 
 def test_s30_every_sampling_parameter_is_explicit(policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm) -> None:
     engine = engine_of(policy, checkpoint, fake.url)
-    engine.generate(requests(policy, prompts=1))
+    engine.generate(requests(policy, siblings=1, prompts=1))
     (body,) = fake.bodies
     assert body["allowed_token_ids"] == policy.legal_ids.tolist()
     assert body["stop_token_ids"] == [policy.stop_id]
-    assert (body["max_tokens"], body["n"], body["temperature"]) == (20, 4, 0.7)
+    assert (body["max_tokens"], body["n"], body["temperature"]) == (20, 1, 0.7)
     assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1.0, 0, 0.0, 1.0)
     assert (body["presence_penalty"], body["frequency_penalty"], body["ignore_eos"]) == (0.0, 0.0, True)
     assert body["cache_salt"] == fake.weights
@@ -116,8 +117,8 @@ def test_s30_every_sampling_parameter_is_explicit(policy: LlasaPolicy, checkpoin
 def test_nothing_is_generated_before_weights_are_loaded(policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm) -> None:
     servers = servers_of(policy, fake.url)
     servers.start()
-    engine = VllmEngine(policy, servers, temperature=1.0, save=policy.save_pretrained, weights_path=checkpoint)
-    with pytest.raises(EngineError, match="no weights have been published"):
+    engine = VllmEngine(policy, servers, temperature=1.0)
+    with pytest.raises(EngineError, match="no weights have been loaded"):
         engine.generate(requests(policy))
 
 
@@ -161,9 +162,7 @@ def test_a_server_that_a_killed_run_left_paused_or_asleep_is_woken(
 def test_sleep_is_between_batches_only(policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm) -> None:
     servers = servers_of(policy, fake.url)
     servers.start()
-    engine = VllmEngine(
-        policy, servers, temperature=1.0, save=policy.save_pretrained, weights_path=checkpoint, sleeps=True
-    )
+    engine = VllmEngine(policy, servers, temperature=1.0, sleeps=True)
     fake.tamper = lambda body, answer: (503, None) if fake.is_sleeping else (200, answer)
     for version in (1, 2):
         engine.load_weights(checkpoint, version)
@@ -207,7 +206,7 @@ def change(**changes: Any) -> Tamper:
         (change(finish_reason="length"), "ended for its length after 3 ids, its budget was 20"),
         (lambda body, answer: (200, [1, 2]), "no completion"),
         (lambda body, answer: (200, b"oops"), "no completion: 'oops'"),
-        (lambda body, answer: (200, {"choices": answer["choices"] * 2}), "gave samples.*0 to 3 were asked for"),
+        (lambda body, answer: (200, {"choices": answer["choices"] * 2}), "gave samples.*0 to 0 were asked for"),
     ],
 )
 def test_an_answer_that_is_not_what_was_asked_for_is_never_a_sample(
@@ -233,7 +232,7 @@ def test_ids_outside_the_legal_set_are_counted_and_stop_the_run(
     engine = engine_of(policy, checkpoint, fake.url)
     fake.tamper = change(token_ids=lambda ids: [0, 1, ids[2]], tokens=lambda n: ["token_id:0", "token_id:1", n[2]])
     with pytest.raises(IllegalIds, match="2 ids in the answer to one request are outside the 17 legal ones"):
-        engine.generate(requests(policy, prompts=1))
+        engine.generate(requests(policy, siblings=1, prompts=1))
     assert engine.counts["illegal_ids"] == 2
 
 
@@ -246,7 +245,7 @@ def test_fewer_samples_than_asked_are_asked_for_again_and_counted(
     assert [len(group) for group in engine.generate(requests(policy))] == [4, 4, 4]
     assert engine.counts["retries"] == 2
     fake.tamper = short
-    with pytest.raises(EngineUnavailable, match="3 attempts, the last: the server gave 3 samples, 4 were asked for"):
+    with pytest.raises(EngineUnavailable, match="3 attempts, the last: the server gave 0 samples, 1 were asked for"):
         engine.generate(requests(policy))
 
 
@@ -284,7 +283,7 @@ def test_a_refusal_is_told_in_the_servers_words_and_not_retried(
     engine = engine_of(policy, checkpoint, fake.url)
     fake.tamper = lambda body, answer: (400, {"error": {"message": "Token id 99999 is out of vocabulary"}})
     with pytest.raises(EngineError, match="refused with status 400: Token id 99999 is out of vocabulary"):
-        engine.generate(requests(policy, prompts=1))
+        engine.generate(requests(policy, siblings=1, prompts=1))
     assert len(fake.bodies) == 1
 
 
@@ -328,6 +327,22 @@ def test_s62_answers_of_a_server_that_restarted_unnoticed_are_thrown_away(
     assert engine.counts["reloads"] >= 1
 
 
+def test_s62_a_server_that_has_loaded_again_scores_as_the_weights_that_were_proven_or_is_not_drawn_from(
+    policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm
+) -> None:
+    engine = engine_of(policy, checkpoint, fake.url)
+    legal = policy.legal_ids.numpy()
+    assert engine.score([(legal[:4], legal[:3, None])])[0].tolist() == [-1.0, -1.0, -1.0]
+    fake.tamper = restart(fake, times=1)
+    assert len(engine.generate(requests(policy))) == 3
+    assert engine.counts["reloads"] == 1
+    fake.score = -1.5  # as after a reload in part
+    fake.tamper = restart(fake, times=1)
+    with pytest.raises(RatioMismatch, match=r"one since it has loaded .* differ by 5\.00e-01"):
+        engine.generate(requests(policy))
+    assert fake.weights == "default"
+
+
 def test_a_server_that_loses_its_weights_each_time_stops_the_run(
     policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm
 ) -> None:
@@ -344,22 +359,49 @@ def test_a_server_that_does_not_take_the_weights_is_not_used(
     fake.refuses_weights = True
     with pytest.raises(EngineUnavailable, match=r"no server is left of 1; the last failure: .*no such file"):
         engine.load_weights(checkpoint, 4)
-    with pytest.raises(EngineError, match="no weights have been published"):
+    with pytest.raises(EngineError, match="no weights have been loaded"):
         engine.generate(requests(policy))
     assert fake.calls.count("/pause") == fake.calls.count("/resume") > 0
+
+
+def test_each_completion_is_handed_on_when_it_arrives_and_not_with_its_batch(
+    policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm
+) -> None:
+    engine = engine_of(policy, checkpoint, fake.url)
+    rest = threading.Event()
+    fake.tamper = lambda body, answer: (200, answer) if body["max_tokens"] == 20 or rest.wait(5) else (503, None)
+    short, long = requests(policy, siblings=1, prompts=2)
+    stream = engine.stream([replace(long, max_new=30), short])
+    assert next(stream)[:2] == (1, 0)  # the other is held back by the server
+    rest.set()
+    assert [place[:2] for place in stream] == [(0, 0)]
+
+
+def test_a_stream_that_is_left_ends_its_questions_and_lets_others_load(
+    policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm
+) -> None:
+    engine = engine_of(policy, checkpoint, fake.url)
+    stream = engine.stream(requests(policy))
+    next(stream)
+    stream.close()
+    loader = threading.Thread(target=engine.load_weights, args=(checkpoint, 4))
+    loader.start()
+    loader.join(timeout=5)
+    assert not loader.is_alive()
+    assert engine.generate(requests(policy))[0][0].policy_version == 4
 
 
 def test_requests_go_to_the_server_with_the_least_to_do(policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm) -> None:
     with serving(FakeVllm(policy.llama.config.vocab_size)) as other:
         engine = engine_of(policy, checkpoint, fake.url, other.url)
-        both = threading.Barrier(2, timeout=5)
+        all_open = threading.Barrier(4, timeout=5)
 
         def together(body: dict[str, Any], answer: dict[str, Any]) -> tuple[int, Any]:
-            both.wait()
+            all_open.wait()
             return 200, answer
 
-        fake.tamper = other.tamper = together  # four questions are open at once
-        engine.generate(requests(policy, prompts=4))
+        fake.tamper = other.tamper = together
+        engine.generate(requests(policy, siblings=1, prompts=4))
         assert (len(fake.bodies), len(other.bodies)) == (2, 2)
 
 
@@ -371,11 +413,11 @@ def test_a_server_that_is_gone_is_left_out_until_it_is_back_with_the_weights(
         engine = engine_of(policy, checkpoint, fake.url, other.url)
         working = other.reply
         other.reply = lambda path, body: (0, None)  # type: ignore[method-assign]
-        groups = engine.generate(requests(policy, prompts=4))
+        groups = engine.generate(requests(policy, siblings=1, prompts=4))
         assert all((completion.rollout_logprobs == -1).all() for group in groups for completion in group)
         assert (len(fake.bodies), len(other.bodies)) == (4, 0)
         other.reply, other.weights = working, "default"  # type: ignore[method-assign]
-        engine.generate(requests(policy, prompts=4))
+        engine.generate(requests(policy, siblings=1, prompts=4))
         assert other.weights == fake.weights
         assert other.bodies
 
@@ -400,7 +442,7 @@ def test_answers_of_a_server_that_restarted_and_then_died_are_thrown_away(
             return 200, answer
 
         other.tamper, fake.tamper = last_words, first_times(one_of_two, 1)
-        groups = engine.generate(requests(policy, prompts=2))
+        groups = engine.generate(requests(policy, siblings=1, prompts=2))
         assert all((completion.rollout_logprobs == -1).all() for group in groups for completion in group)
         assert engine.counts["stale"] == 1
 
@@ -415,6 +457,4 @@ def test_a_policy_of_several_codebooks_is_refused(policy: LlasaPolicy, checkpoin
             delayed,
             servers_of(policy, fake.url),
             temperature=1.0,
-            save=policy.save_pretrained,
-            weights_path=checkpoint,
         )

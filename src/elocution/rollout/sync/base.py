@@ -1,6 +1,6 @@
 """What a weight sync needs of an engine, and the values that pass between its parts. Names no engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -50,8 +50,8 @@ class Drawer(Protocol):
 
     temperature: float
 
-    def generate(self, requests: Sequence[RolloutRequest], /) -> list[list[Completion]]:
-        """The completions of each request, in the order of its seeds."""
+    def stream(self, requests: Sequence[RolloutRequest], /) -> Iterator[tuple[int, int, Completion]]:
+        """As `RolloutEngine.stream`."""
 
 
 class Loader(Protocol):

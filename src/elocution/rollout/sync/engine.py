@@ -16,7 +16,7 @@ from pathlib import Path
 from torch import nn
 
 from elocution.errors import CheckpointError, ElocutionError, EngineError, SyncError
-from elocution.rollout.base import RolloutRequest, as_stream
+from elocution.rollout.base import RolloutRequest, in_order
 from elocution.rollout.sync.agreement import Following
 from elocution.rollout.sync.base import REHEARSAL_VERSION, Drawer, Loader, LoadReport
 from elocution.rollout.sync.manifest import Manifest
@@ -111,23 +111,25 @@ class SyncedEngine:
             self._has_rehearsed = True
         self._sync(version)
 
-    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
-        return as_stream(self.generate(requests))
-
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
+        """The completions of each request, in the order of its seeds; errors as in `stream`."""
+        return in_order(requests, self.stream(requests))
+
+    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
         """Raises: SyncError in quarantine, before the first sync, or if a completion bears another version."""
         if self._status.is_quarantined:
-            raise SyncError("the engine is in quarantine: it is not proven to have whole weights since its last sync")
-        if self._status.policy_version is None or self._status.policy_version == REHEARSAL_VERSION:
-            raise SyncError("no weights have been published to the engine")
-        completions = self._engine.generate(requests)
-        stamps = {completion.policy_version for group in completions for completion in group}
-        if stamps - {self._status.policy_version}:
             raise SyncError(
-                f"completions bear the versions {sorted(stamps)}, the engine was proven to have "
-                f"{self._status.policy_version}"
+                f"the engine is in quarantine: it is not proven to have whole weights since its last sync ({self._last()})"
             )
-        return completions
+        version = self._status.policy_version
+        if version is None or version == REHEARSAL_VERSION:
+            raise SyncError("no weights have been published to the engine")
+        for index, sibling, completion in self._engine.stream(requests):
+            if completion.policy_version != version:
+                raise SyncError(
+                    f"a completion bears the version {completion.policy_version}, the engine was proven to have {version}"
+                )
+            yield index, sibling, completion
 
     def _rehearse(self) -> None:
         """Syncs weights that nothing else could give.
@@ -184,10 +186,10 @@ class SyncedEngine:
         for retries in range(1 + self._max_retries):
             if failures:
                 logger.warning("version %d is not proven, loading it again: %s", version, failures[-1])
-                if self._restart is not None:
-                    self._restart()
             started = time.perf_counter()
             try:
+                if failures and self._restart is not None:
+                    self._restart()
                 report = self._load(written.path, version)
                 loaded = time.perf_counter()
                 _check_report(report, written.manifest, self._payload.adapted_modules)
@@ -211,15 +213,19 @@ class SyncedEngine:
 
     def _describe_failure(self, version: int, written: WrittenVersion, failures: Sequence[ElocutionError]) -> str:
         what = "the rehearsal, weights moved by noise," if version == REHEARSAL_VERSION else f"version {version}"
-        has_proven = self._status.policy_version not in (None, REHEARSAL_VERSION)
-        kept = f"the last proven is {self._status.directory}" if has_proven else "no version was proven before"
         advice = ""
         if self._payload.adapted_modules is not None:
             advice = "; if the engine does not take the adapter's layers, use rollout.sync.strategy = 'delta'"
         return (
             f"after {len(failures)} attempts the engine is not proven to have {what} in {written.path}, and is in "
-            f"quarantine ({kept}); last: {failures[-1]}{advice}"
+            f"quarantine ({self._last()}); last: {failures[-1]}{advice}"
         )
+
+    def _last(self) -> str:
+        status = self._status
+        if status.policy_version in (None, REHEARSAL_VERSION):
+            return "no version was proven before"
+        return f"the last proven is version {status.policy_version} of {status.synced_at} in {status.directory}"
 
 
 def _check_report(report: LoadReport | None, manifest: Manifest, adapted_modules: int | None) -> None:

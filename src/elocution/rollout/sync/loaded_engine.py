@@ -1,6 +1,6 @@
 """An in-process engine with weights of its own, which it loads from folders: nothing is shared with the trainer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,12 +48,12 @@ class LoadedEngine:
         self._policy, self._engine = policy, engine
         return policy
 
-    def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
-        """Raises: EngineError if nothing was loaded."""
+    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
+        """As `RolloutEngine.stream`. Raises: EngineError if nothing was loaded."""
         if self._engine is None:
             raise EngineError("no weights have been loaded into the engine")
         self._engine.temperature = self.temperature
-        return self._engine.generate(requests)
+        yield from self._engine.stream(requests)
 
     def score(self, probes: Sequence[Probe]) -> list[NDArray[np.float32]]:
         """As `ProbeScorer`. Raises: EngineError if nothing was loaded."""

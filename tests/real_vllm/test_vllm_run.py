@@ -1,0 +1,34 @@
+"""`elocution train` with a real vLLM server."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from elocution.cli.main import app
+from elocution.rollout.launch import LaunchedServer
+from elocution.testing.run_directory import read_rows
+
+
+@pytest.mark.parametrize(("strategy", "rank"), [("full", 0), ("delta", 4)])
+def test_s44_s62_a_run_samples_with_proven_weights_that_are_the_learners(
+    tiny_server: LaunchedServer, tmp_path: Path, strategy: str, rank: int
+) -> None:
+    settings = (
+        *("rollout.engine='vllm'", f"rollout.server.urls=['{tiny_server.url}']", f"model.lora.rank={rank}"),
+        *(f"rollout.sync.strategy='{strategy}'", "train.rules=[]", "train.steps=3", "train.prompts_per_step=2"),
+        *("rollout.group_size=4", "eval.sentences=2", "eval.probe_sentences=0", "eval.every=1", "reward.workers=1"),
+    )
+    run = tmp_path / "run"
+    done = CliRunner().invoke(
+        app, ["train", "--output-dir", str(run), *(part for each in settings for part in ("--set", each))]
+    )
+    assert done.exit_code == 0, done.exception
+    rows = read_rows(run / "metrics.jsonl")
+    assert [row["sync/policy_version"] for row in rows] == [row["policy_version"] - 1 for row in rows]
+    for row in rows:
+        assert row["sync/probe_difference_max_nats"] < 1e-4
+        assert row["sync/followed_share"] == pytest.approx(1, abs=0.05)
+        assert row["ratio/max_deviation"] is None or row["ratio/max_deviation"] < 1e-3
+        assert row["lag/max_versions"] == 0
+    assert [row["policy_version"] for row in read_rows(run / "evaluations.jsonl")] == [0, 1, 2, 3]
