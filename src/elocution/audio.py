@@ -11,7 +11,7 @@ from elocution.errors import DataError
 from elocution.files import reporting_disk_errors, write_bytes_atomically
 from elocution.types import Audio
 
-__all__ = ["find_audio_fault", "read_audio", "write_wav"]
+__all__ = ["encode_wav", "find_audio_fault", "read_audio", "write_wav"]
 
 
 def write_wav(path: Path, audio: Audio) -> None:
@@ -24,6 +24,13 @@ def write_wav(path: Path, audio: Audio) -> None:
     with reporting_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomically(path, buffer.getvalue())
+
+
+def encode_wav(audio: Audio) -> bytes:
+    """The bytes of a mono WAV file with the samples as they are, for `read_audio`."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, audio.samples, audio.sample_rate, format="WAV", subtype="FLOAT")
+    return buffer.getvalue()
 
 
 def _within_full_scale(samples: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -66,6 +66,8 @@ class SelfTestConfig(StrictConfig):
     """The words of the clip; the scorer must hear exactly these."""
     language: str = "en"
     """Language of the text, ISO 639-1."""
+    description: str = "somebody speaks"
+    """What the clip sounds like, in English words, for measures that compare; its voice is compared with itself."""
     min_reward: float = 0.5
     """The clip must score at least this, and noise less."""
 
@@ -150,9 +152,11 @@ class RewardConfig(StrictConfig):
     speaker_path: str = ""
     """Checkpoint folder of `speaker`, where it needs one."""
     clap_path: str = ""
-    """Checkpoint folder of the CLAP model behind `clap_similarity`."""
+    """Checkpoint folder of the CLAP model behind `clap_similarity` and `clap_quality`."""
     clap_text: str = ""
     """What `clap_similarity` compares a clip with if its prompt has no `description`."""
+    clap_quality_text: str = Field(default="High Quality Recording, fluid pleasant performance", min_length=1)
+    """What `clap_quality` compares every clip with; the default is MOSS v7's."""
     require_speech: bool = False
     """With `composite`: a clip in which silero-vad hears no speech takes the lowest reward, whatever else is measured."""
     device: str = "cpu"

@@ -32,16 +32,17 @@ class ClapScorer:
         self._longest = int(self._processor.feature_extractor.nb_max_samples)
 
     @torch.inference_mode()
-    def similarities(self, clips: Sequence[Audio], descriptions: Sequence[str]) -> list[float]:
-        """Cosine of each clip and its description, in [-1, 1]; higher fits better."""
+    def similarities(self, clips: Sequence[Audio], descriptions: Sequence[Sequence[str]]) -> list[list[float]]:
+        """Cosines of each clip and each of its descriptions, of which it has one or more, in [-1, 1]; higher fits better."""
         found = []
-        for clip, description in zip(clips, descriptions, strict=True):
+        for clip, texts in zip(clips, descriptions, strict=True):
             inputs = self._processor(
-                text=[description],
+                text=list(texts),
                 audio=[samples_at(clip, self._rate)[: self._longest]],
                 sampling_rate=self._rate,
+                text_kwargs={"padding": True},
                 return_tensors="pt",
             ).to(self._model.device)
             answer = self._model(**inputs)
-            found.append(float(torch.nn.functional.cosine_similarity(answer.audio_embeds, answer.text_embeds)[0]))
+            found.append(torch.nn.functional.cosine_similarity(answer.audio_embeds, answer.text_embeds).tolist())
         return found

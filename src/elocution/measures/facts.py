@@ -31,6 +31,7 @@ FACTS: Mapping[str, Fact] = {
     "nll": Fact("nats per phoneme or token of the text, as its recogniser counts", False, "phonemes"),
     "speaker_similarity": Fact("cosine with the reference clip, -1 to 1", True, "speaker"),
     "clap_similarity": Fact("cosine with the description, -1 to 1", True, "clap"),
+    "clap_quality": Fact("cosine with `reward.clap_quality_text`, -1 to 1", True, "clap"),
     "distillmos": Fact("predicted mean opinion score, 1 to 5", True, "distillmos"),
     "dnsmos": Fact("predicted mean opinion score, overall, 1 to 5", True, "dnsmos"),
     "dnsmos_p808": Fact("predicted mean opinion score after P.808, 1 to 5", True, "dnsmos"),

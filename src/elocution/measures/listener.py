@@ -143,7 +143,7 @@ class Listener:
         return Findings(
             {name: value for name in self._wanted if (value := facts.get(name)) is not None},
             {
-                name: failures.get(FACTS[name].by, "the clip has nothing to take it from")
+                name: failures.get(FACTS[name].by, "the clip, or its prompt, has nothing to take it from")
                 for name in self._wanted
                 if facts.get(name) is None
             },

@@ -3,6 +3,7 @@
 What a source needs is imported when it is built, so that a scoring process loads nothing that it does not use.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -68,15 +69,15 @@ def _one_by_one(measure: Callable[[SpokenText], Mapping[str, float | None]]) -> 
 
 def _speaker(config: RewardConfig) -> Measure:
     encoder = load_speaker_encoder(config.speaker, path=config.speaker_path, device=config.device)
-    references: dict[Path | bytes, NDArray[np.float32]] = {}
+    references: dict[Path | bytes, NDArray[np.float32]] = {}  # by file, or by digest of what it holds
 
     def measure(clips: Sequence[SpokenText]) -> list[dict[str, float | None]]:
         from elocution.measures.speakers import cosine_similarity
 
-        recordings = [_recording(clip) for clip in clips]
-        for recording in set(recordings) - references.keys():
-            references[recording] = encoder.embed([read_audio(recording)])
-        wanted = np.concatenate([references[recording] for recording in recordings])
+        recordings = {_key(recording): recording for recording in map(_recording, clips)}
+        for key in recordings.keys() - references.keys():
+            references[key] = encoder.embed([read_audio(recordings[key])])
+        wanted = np.concatenate([references[_key(_recording(clip))] for clip in clips])
         found = cosine_similarity(encoder.embed([clip.audio for clip in clips]), wanted)
         return [{"speaker_similarity": float(value)} for value in found]
 
@@ -89,16 +90,19 @@ def _recording(clip: SpokenText) -> Path | bytes:
     return clip.voice.audio
 
 
+def _key(recording: Path | bytes) -> Path | bytes:
+    return hashlib.blake2b(recording, digest_size=16).digest() if isinstance(recording, bytes) else recording
+
+
 def _clap(config: RewardConfig) -> Measure:
     from elocution.measures.clap import ClapScorer
 
     scorer = ClapScorer(config.clap_path, device=config.device)
 
     def measure(clips: Sequence[SpokenText]) -> list[dict[str, float | None]]:
-        descriptions = [clip.description or config.clap_text for clip in clips]
-        if not all(descriptions):
-            raise DataError("the prompt has no description, and reward.clap_text is empty")
-        found = scorer.similarities([clip.audio for clip in clips], descriptions)
-        return [{"clap_similarity": value} for value in found]
+        own = [clip.description or config.clap_text for clip in clips]
+        texts = [[config.clap_quality_text, *([description] if description else [])] for description in own]
+        found = scorer.similarities([clip.audio for clip in clips], texts)
+        return [{"clap_quality": quality, "clap_similarity": fit[0] if fit else None} for quality, *fit in found]
 
     return measure

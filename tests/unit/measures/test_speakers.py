@@ -5,40 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy.signal import resample_poly
-from transformers import Wav2Vec2FeatureExtractor, WavLMConfig, WavLMForXVector
 
 from elocution.errors import CheckpointError, ConfigError, MissingDependency
 from elocution.measures import SpeakerEncoder, load_speaker_encoder
 from elocution.measures.speakers import XVectorEncoder, cosine_similarity
+from elocution.testing.random_models import save_random_wavlm
 from elocution.types import Audio
 
 RATE = 16_000
 
 
-def save_random(folder: Path) -> None:
-    torch.manual_seed(0)
-    config = WavLMConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
-        conv_dim=[16] * 7,
-        num_conv_pos_embeddings=16,
-        num_conv_pos_embedding_groups=2,
-        tdnn_dim=[24, 24, 24, 24, 48],
-        xvector_output_dim=12,
-        use_weighted_layer_sum=True,
-    )
-    WavLMForXVector(config).save_pretrained(folder)
-    Wav2Vec2FeatureExtractor(do_normalize=True, return_attention_mask=True).save_pretrained(folder)
-
-
 @pytest.fixture(scope="module")
 def wavlm(tmp_path_factory: pytest.TempPathFactory) -> SpeakerEncoder:
     folder = tmp_path_factory.mktemp("wavlm-sv")
-    save_random(folder)
+    save_random_wavlm(folder)
     return load_speaker_encoder("wavlm-sv", path=str(folder))
 
 
