@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from safetensors.torch import load_file
 
 from elocution.config.load import load_config
@@ -18,7 +19,7 @@ SMALL = [
 COMPOSITE = [
     "reward.type=composite",
     'reward.components={words={fact="wer", utility="tanh", scale=3.0}, sound={fact="nll", utility="exp", scale=3.0}}',
-    'reward.constraints={pitch={fact="f0_spread", share=0.9}}',
+    'reward.constraints={pitch={fact="f0_spread", share=0.9}, pace={fact="rate", share=1.2, scale=4.0}}',
     "reward.price_rate=1.0",
     'reward.on_missing="renormalize"',
 ]
@@ -48,4 +49,21 @@ def test_s76_s77_baselines_and_prices_of_six_steps_equal_three_and_three_resumed
     assert all((first[name] == second[name]).all() for name in first)
     # What is carried moves: else a resume that forgets it would pass.
     assert len({row["baseline/words_mean"] for row in rows}) == 6
-    assert all("constraint/pitch_price" in row for row in rows)
+    check_prices(rows, rate=config.reward.price_rate, largest=config.reward.max_price)
+
+
+def check_prices(rows: list[dict[str, Any]], *, rate: float, largest: float) -> None:
+    """Each price follows its step's violation. Step 1, the base's own, is not a fifth faster than the base, and has its price."""
+    for name in ("pitch", "pace"):
+        before = 0.0
+        for row in rows:
+            moved = before + rate * row[f"constraint/{name}_violation"]
+            before = row[f"constraint/{name}_price"]
+            assert before == pytest.approx(min(largest, max(0.0, moved)))
+    base = rows[0]["constraint/pace_mean"]
+    assert [row["constraint/pace_violation"] for row in rows] == pytest.approx(
+        [(1.2 * base - row["constraint/pace_mean"]) / 4.0 for row in rows]
+    )
+    prices = [row["constraint/pace_price"] for row in rows]
+    assert prices[0] == pytest.approx(rate * 0.2 * base / 4.0)
+    assert len(set(prices)) > 2

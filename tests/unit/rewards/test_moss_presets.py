@@ -1,6 +1,7 @@
 """The MOSS presets built as they are, on models with random weights: what they measure, and how it becomes a number."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import pytest
 import elocution
 from elocution.audio import write_wav
 from elocution.config.load import load_config
-from elocution.config.tree import RunConfig
+from elocution.config.tree import RewardConfig, RunConfig
+from elocution.measures.facts import Findings, SpokenText
 from elocution.rewards import load_reward
+from elocution.rewards.composite import CompositeReward, wanted_facts
+from elocution.rewards.own_parts import build_parts_listener
 from elocution.testing.random_models import save_random_clap, save_random_wavlm
 from elocution.testing.reward_server import running_reward_server
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Utterance, Voice
@@ -34,6 +38,21 @@ def preset(name: str, models: Path) -> RunConfig:
     return load_config(PRESETS / f"reward-{name}.toml", [*paths, "reward.speaker=wavlm-sv", "reward.workers=1"])
 
 
+class Inline:
+    """Stands in for the worker processes: the real listener of `config`, here."""
+
+    def __init__(self, config: RewardConfig) -> None:
+        self._listen = build_parts_listener(wanted_facts(config), config)
+
+    def __enter__(self) -> "Inline":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def map(self, tasks: Sequence[SpokenText]) -> list[Findings]:
+        return [self._listen(task) for task in tasks]
+
+
 def completions(folder: Path, spoken: dict[str, Audio]) -> list[Rollout]:
     """Each text in a voice of its own; the second in the voice that is asked for, and the last with another's words."""
     texts, clips = list(spoken), list(spoken.values())
@@ -54,7 +73,8 @@ def test_a_preset_measures_voice_emotion_and_quality_and_its_value_is_the_formul
 ) -> None:
     rollouts = completions(tmp_path, spoken)
     rollouts.append(replace(rollouts[0], utterance=replace(rollouts[0].utterance, voice=None)))
-    with load_reward(preset(name, models).reward) as reward:
+    config = preset(name, models).reward
+    with CompositeReward(config, pool=Inline(config)) as reward:  # type: ignore[arg-type]
         *scores, without_voice = reward(rollouts)
     for score in scores:
         cosines = {part: score.raw[FACTS[part]] for part in WEIGHTS[name]}
@@ -77,7 +97,7 @@ def test_a_server_of_a_preset_scores_as_the_preset_does_beside_the_learner(
     config = preset("v7", models)
     rollouts = completions(tmp_path, spoken)
     rollouts.append(replace(rollouts[1], utterance=replace(rollouts[1].utterance, description="an angry bell")))
-    with load_reward(config.reward) as reward:
+    with CompositeReward(config.reward, pool=Inline(config.reward)) as reward:  # type: ignore[arg-type]
         expected = reward(rollouts)
     with running_reward_server(config) as url:
         settings = ["reward.type=remote", f'reward.remote.urls=["{url}"]']
