@@ -67,3 +67,25 @@ def check_prices(rows: list[dict[str, Any]], *, rate: float, largest: float) -> 
     prices = [row["constraint/pace_price"] for row in rows]
     assert prices[0] == pytest.approx(rate * 0.2 * base / 4.0)
     assert len(set(prices)) > 2
+
+
+@pytest.mark.slow
+def test_a_constraint_keeps_the_length_that_the_reward_alone_gives_up(tmp_path: Path) -> None:
+    """A reward for short speech shortens it by a third in eight steps; held to a tenth above the base's length it grows."""
+    settings = [
+        *("train.prompts_per_step=3", "rollout.group_size=8", "train.steps=8", "train.save_every=100"),
+        *("train.learning_rate=2e-3", "train.warmup_steps=0", "algorithm.max_resamples=0", "reward.workers=1"),
+        *("eval.sentences=1", "eval.probe_sentences=0", "reward.type=composite"),
+        'reward.components={short={fact="duration_s", utility="exp"}}',
+    ]
+    held_to = ['reward.constraints={length={fact="duration_s", share=1.1, scale=0.05}}', "reward.price_rate=1.0"]
+    train(load_config(None, settings), tmp_path / "free")
+    train(load_config(None, [*settings, *held_to]), tmp_path / "held")
+    free, held = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("free", "held"))
+    base = free[0]["length/mean_codes"]
+    assert held[0]["length/mean_codes"] == base
+    assert free[-1]["length/mean_codes"] < 0.7 * base
+    assert min(row["length/mean_codes"] for row in held[-3:]) > 1.1 * base
+    prices = [row["constraint/length_price"] for row in held]
+    assert prices[0] > 0
+    assert prices[-1] < max(prices)

@@ -37,7 +37,7 @@ def score(
     from elocution.audio import read_audio
     from elocution.config.load import load_config
     from elocution.data.clips import open_clips
-    from elocution.eval.separability import CONTROLS, score_clips, summarize
+    from elocution.eval.separability import score_clips, summarize
     from elocution.files import write_text_atomically
     from elocution.rewards import load_reward
     from elocution.types import Utterance
@@ -63,7 +63,7 @@ def score(
     typer.echo(_summary_text(summary))
     if output is not None:
         write_text_atomically(output, "".join(json.dumps(_row(clip)) + "\n" for clip in scored))
-        typer.echo(f"scores of all {len(CONTROLS)} controls: {output}")
+        typer.echo(f"scores of all {len(summary['controls'])} controls: {output}")
 
 
 def _clip_line(clip: "ScoredClip") -> str:

@@ -158,7 +158,7 @@ class RewardConfig(StrictConfig):
     clap_quality_text: str = Field(default="High Quality Recording, fluid pleasant performance", min_length=1)
     """What `clap_quality` compares every clip with; the default is MOSS v7's."""
     require_speech: bool = False
-    """With `composite`: a clip in which silero-vad hears no speech takes the lowest reward, whatever else is measured."""
+    """A clip in which silero-vad hears no speech takes the lowest reward, whatever a recogniser hears in it."""
     device: str = "cpu"
     """Where models that have a path run, for example `cuda:0`; the others run on the CPU."""
     batch_size: int = Field(default=1, ge=1, le=256)

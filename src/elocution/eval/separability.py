@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ CONTROLS: Mapping[str, Callable[[Audio], Audio] | None] = {
     "half": _cut,
     "higher voice": _higher,
     "wrong words": None,  # the next clip's sound
+    "wrong voice": None,  # the sound as it is, asked for in the voice of the next clip; only where clips name voices
 }
 
 
@@ -76,13 +77,11 @@ def score_clips(
     scored: list[ScoredClip] = []
     clean_s = 0.0
     for control in controls:
-        spoil = CONTROLS[control]
-        sounds = (
-            [spoil(audio) for _, audio in clips]
-            if spoil is not None
-            else [clips[(index + 1) % len(clips)][1] for index in range(len(clips))]
-        )
-        rollouts = [_rollout(utterance, sound) for (utterance, _), sound in zip(clips, sounds, strict=True)]
+        if control == "wrong voice" and not any(utterance.voice for utterance, _ in clips):
+            continue
+        spoiled = [_spoiled(clip, clips[(index + 1) % len(clips)], control) for index, clip in enumerate(clips)]
+        sounds = [sound for _, sound in spoiled]
+        rollouts = [_rollout(utterance, sound) for utterance, sound in spoiled]
         started = time.perf_counter()
         scores = score_all(reward, rollouts)
         if control == "clean":
@@ -92,6 +91,16 @@ def score_clips(
             for (utterance, _), sound, score in zip(clips, sounds, scores, strict=True)
         ]
     return scored, clean_s
+
+
+def _spoiled(
+    clip: tuple[Utterance, Audio], following: tuple[Utterance, Audio], control: str
+) -> tuple[Utterance, Audio]:
+    utterance, audio = clip
+    if control == "wrong voice":
+        return replace(utterance, voice=following[0].voice), audio
+    spoil = CONTROLS[control]
+    return utterance, following[1] if spoil is None else spoil(audio)
 
 
 def _rollout(utterance: Utterance, audio: Audio) -> Rollout:

@@ -13,13 +13,14 @@ from elocution.measures import Likelihood, check_recognisers
 from elocution.measures.compare import Comparison, compare, compare_by
 from elocution.measures.facts import SpokenText
 from elocution.measures.listener import build_hearing
+from elocution.measures.sources import build_source
 from elocution.rewards.base import FLOOR
 from elocution.rewards.combine import error_tanh, weighted_harmonic_mean
 from elocution.rewards.listening import ListeningReward
 from elocution.rewards.pool import ScoringPool
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["Comparing", "Heard", "SaidText", "WerNllReward", "harmonic_reward", "judge", "utilities"]
+__all__ = ["Comparing", "Heard", "SaidText", "WerNllReward", "WordListener", "harmonic_reward", "judge", "utilities"]
 
 
 Comparing = Callable[[str, str, str], Comparison]
@@ -77,7 +78,7 @@ class WerNllReward(ListeningReward[SaidText, Heard]):
         super().__init__(
             pool
             or ScoringPool(
-                partial(_Listener, config),
+                partial(WordListener, config),
                 workers=config.workers,
                 timeout_s=config.timeout_s,
                 batch_size=config.batch_size,
@@ -106,12 +107,13 @@ class WerNllReward(ListeningReward[SaidText, Heard]):
         return Score(value, raw, heard.transcript, parts=parts)
 
 
-class _Listener:
+class WordListener:
     """Hears clips one by one or together."""
 
     def __init__(self, config: RewardConfig) -> None:
         self._hear = build_hearing(config, words=True, likelihood=True)
         self._compared = partial(compare_by, config.metric, config.normalizer)
+        self._voice = build_source("voice", config) if config.require_speech else None
 
     def __call__(self, clip: SaidText) -> Heard:
         return _raise_or_give(self._heard([clip])[0])
@@ -121,13 +123,17 @@ class _Listener:
         return [_raise_or_give(one) for one in self._heard(clips)]
 
     def _heard(self, clips: Sequence[SaidText]) -> list[Heard | RewardError]:
-        found = self._hear([SpokenText(audio, text, language, _NO_CODES) for audio, text, language in clips])
+        asked = [SpokenText(audio, text, language, _NO_CODES) for audio, text, language in clips]
+        voices = self._voice(asked) if self._voice else [{}] * len(clips)
         results: list[Heard | RewardError] = []
-        for (_, text, language), ((transcript, likelihood), failures) in zip(clips, found, strict=True):
+        for (_, text, language), voice, ((transcript, likelihood), failures) in zip(
+            clips, voices, self._hear(asked), strict=True
+        ):
             if transcript is None or likelihood is None:
                 results.append(RewardError("; ".join(failures.values())))
             else:
-                results.append(judge(text, language, transcript, likelihood, compared=self._compared))
+                heard = "" if voice.get("speech_share") == 0 else transcript
+                results.append(judge(text, language, heard, likelihood, compared=self._compared))
         return results
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from elocution.cli.main import app
 from elocution.errors import DataError
 from elocution.eval.separability import CONTROLS, area_under_curve, score_clips, summarize
-from elocution.types import Audio, Rollout, Score, Utterance
+from elocution.types import Audio, Rollout, Score, Utterance, Voice
 
 SPEECH = Path(__file__).parents[2] / "data" / "speech"
 
@@ -42,13 +42,36 @@ class Loudest:
         ]
 
 
+class OwnVoice:
+    """Gives 1 to a clip in the voice that was asked for: its level is that voice's name."""
+
+    def __call__(self, rollouts: list[Rollout]) -> list[Score]:
+        asked = [float(rollout.utterance.voice.id) for rollout in rollouts if rollout.utterance.voice]
+        levels = [float(np.abs(rollout.audio.samples).max()) for rollout in rollouts if rollout.audio]
+        return [Score(float(abs(a - b) < 0.01)) for a, b in zip(asked, levels, strict=True)]
+
+
+def test_clips_that_name_voices_are_also_asked_for_in_the_wrong_one() -> None:
+    clips = [
+        (
+            Utterance(f"clip-{index}", "a b", voice=Voice(f"0.{index}", "", np.zeros((0, 1), np.int64))),
+            Audio(np.full(800, 0.1 * index, dtype=np.float32), 16_000),
+        )
+        for index in range(1, 5)
+    ]
+    scored, clean_s = score_clips(OwnVoice(), clips)  # type: ignore[arg-type]
+    controls = summarize(scored, clean_s)["controls"]
+    assert controls["clean"]["mean"] == 1
+    assert (controls["wrong voice"]["mean"], controls["wrong voice"]["auc_of_clean"]) == (0, 1)
+
+
 def test_a_summary_counts_compares_and_correlates() -> None:
     clips = [
         (Utterance(f"clip-{index}", "a b"), Audio(np.full(8000, 0.1 * (index + 1), dtype=np.float32), 16_000))
         for index in range(4)
     ]
     scored, clean_s = score_clips(Loudest(), clips)  # type: ignore[arg-type]
-    assert len(scored) == 4 * len(CONTROLS)
+    assert len(scored) == 4 * (len(CONTROLS) - 1)  # no voice was asked for, so none is wrong
     summary = summarize(scored, clean_s)
     assert summary["controls"]["silent"] == {"clips": 4, "unscored": 4, "mean": None, "std": None, "auc_of_clean": None}
     assert summary["controls"]["reversed"]["auc_of_clean"] == 0.5
@@ -70,8 +93,9 @@ def test_s01_s06_the_command_shows_that_the_default_reward_separates_real_speech
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     values = {control: [row["value"] for row in rows if row["control"] == control] for control in CONTROLS}
+    assert values.pop("wrong voice") == []  # the recordings name no voice
     assert values["silent"] == [0.0] * 3
-    spoiled = CONTROLS.keys() - {"clean", "higher voice"}  # this reward listens for words, whoever says them
+    spoiled = values.keys() - {"clean", "higher voice"}  # this reward listens for words, whoever says them
     assert all(area_under_curve(values["clean"], values[control]) == 1.0 for control in spoiled)
     assert "1.000" in result.output
     assert "x real time" in result.output

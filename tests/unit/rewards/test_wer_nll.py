@@ -13,7 +13,7 @@ from elocution.config.tree import RewardConfig
 from elocution.measures import Likelihood
 from elocution.measures.compare import compare_by
 from elocution.rewards.base import FLOOR, Known, StreamingReward
-from elocution.rewards.wer_nll import Heard, SaidText, WerNllReward, harmonic_reward, judge
+from elocution.rewards.wer_nll import Heard, SaidText, WerNllReward, WordListener, harmonic_reward, judge
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
 
 reward = partial(harmonic_reward, alpha_wer=3.0, alpha_nll=3.0, lambda_wer=0.6, lambda_nll=0.4)
@@ -167,6 +167,26 @@ def test_the_transcript_is_normalised_like_the_text() -> None:
 def test_s06_words_found_where_no_phoneme_is_are_not_a_transcript() -> None:
     heard = judge("the green house", "en", "thank you for watching", Likelihood(0.5, num_wanted=10, num_heard=1))
     assert heard == Heard("", 1.0, 0.5)
+
+
+class Hallucinates:
+    """Hears the same words in everything, as recognisers do in noise."""
+
+    def transcribe(self, audio: Audio) -> str:
+        return "the green house"
+
+    def score(self, audio: Audio, text: str) -> Likelihood:
+        return NINE_OF_TEN
+
+
+def test_s06_what_has_no_voice_takes_the_floor_whatever_is_heard_in_it(spoken: dict[str, Audio]) -> None:
+    noise = Audio(np.random.default_rng(0).normal(0, 0.1, 32_000).astype(np.float32), 16_000)
+    hum = Audio((0.3 * np.sin(2 * np.pi * 100 * np.arange(32_000) / 16_000)).astype(np.float32), 16_000)
+    name = f"{__name__}:Hallucinates"
+    for required, values in ((False, [1, 1, 1]), (True, [0, 0, 1])):
+        listen = WordListener(RewardConfig(asr=name, nll=name, require_speech=required))
+        heard = listen.together([(clip, "the green house", "en") for clip in (noise, hum, next(iter(spoken.values())))])
+        assert [int(one.transcript == "the green house") for one in heard] == values
 
 
 def test_a_text_is_read_in_the_language_of_its_utterance() -> None:
