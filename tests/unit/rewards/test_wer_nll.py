@@ -217,7 +217,7 @@ def test_a_rollout_scores_the_same_alone_and_in_a_batch() -> None:
 )
 def test_s18_a_reward_counts_in_its_metric_by_its_normalizer(metric: str, normalizer: str, rate: float) -> None:
     recogniser = Says("fifty turns", num_heard=9)
-    clip = (_clip(0.1), "50 turns")
+    clip = (_clip(0.1), "50 turns", "en")
     compared = partial(compare_by, metric, normalizer)
     assert listen(recogniser, recogniser, clip, compared=compared).wer == rate
 
