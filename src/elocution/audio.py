@@ -11,7 +11,7 @@ from elocution.errors import DataError
 from elocution.files import reporting_disk_errors, write_bytes_atomically
 from elocution.types import Audio
 
-__all__ = ["read_audio", "write_wav"]
+__all__ = ["encode_wav", "find_audio_fault", "read_audio", "write_wav"]
 
 
 def write_wav(path: Path, audio: Audio) -> None:
@@ -24,6 +24,13 @@ def write_wav(path: Path, audio: Audio) -> None:
     with reporting_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomically(path, buffer.getvalue())
+
+
+def encode_wav(audio: Audio) -> bytes:
+    """The bytes of a mono WAV file with the samples as they are, for `read_audio`."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, audio.samples, audio.sample_rate, format="WAV", subtype="FLOAT")
+    return buffer.getvalue()
 
 
 def _within_full_scale(samples: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -48,3 +55,14 @@ def read_audio(source: Path | bytes) -> Audio:
     if not np.isfinite(samples).all():
         raise DataError(f"{name} has samples that are no numbers")
     return Audio(samples.mean(axis=1, dtype=np.float32), int(sample_rate))
+
+
+def find_audio_fault(path: Path) -> str | None:
+    """Why `path` cannot be read as audio, or None; looks at the file's head alone."""
+    if not path.is_file():
+        return f"there is no file {path}"
+    try:
+        frames = soundfile.info(str(path)).frames
+    except (OSError, soundfile.LibsndfileError) as error:
+        return f"cannot read {path} as audio: {error}"
+    return None if frames else f"{path} has no samples"
