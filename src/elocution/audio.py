@@ -11,19 +11,24 @@ from elocution.errors import DataError
 from elocution.files import reporting_disk_errors, write_bytes_atomically
 from elocution.types import Audio
 
-__all__ = ["read_audio", "write_wav"]
+__all__ = ["encode_wav", "read_audio", "write_wav"]
+
+
+def encode_wav(audio: Audio) -> bytes:
+    """A 16-bit mono WAV file; peaks above full scale are scaled down, not clipped."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, _within_full_scale(audio.samples), audio.sample_rate, format="WAV", subtype="PCM_16")
+    return buffer.getvalue()
 
 
 def write_wav(path: Path, audio: Audio) -> None:
-    """Writes 16-bit mono WAV, and the folder if need be; peaks above full scale are scaled down, not clipped.
+    """Writes what `encode_wav` gives, and the folder if need be.
 
     Raises: StorageError if the disk is full or the place cannot be written.
     """
-    buffer = io.BytesIO()
-    soundfile.write(buffer, _within_full_scale(audio.samples), audio.sample_rate, format="WAV", subtype="PCM_16")
     with reporting_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes_atomically(path, buffer.getvalue())
+    write_bytes_atomically(path, encode_wav(audio))
 
 
 def _within_full_scale(samples: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -6,6 +6,8 @@ publish draws probes and compares their log-probs with the policy's own.
 
 import logging
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +16,13 @@ from elocution.errors import ConfigError, EngineError, RatioMismatch
 from elocution.policies.base import Policy
 from elocution.rollout.agreement import LogprobGap, answer_gains, crossed_answers, logprob_gap, score_completions
 from elocution.rollout.base import RolloutRequest, as_stream
-from elocution.rollout.sglang_answers import check_version, read_finish, read_ids
+from elocution.rollout.sglang_answers import check_version, read_finish, read_ids, read_wanted
 from elocution.rollout.sglang_client import SglangServers
 from elocution.rollout.sglang_legal import legal_ranges, processor_string
 from elocution.rollout.sglang_protocol import GenerateRequest, GenerateResponse, SamplingParams
 from elocution.rollout.sglang_settings import SglangSettings, check_server_defaults
 from elocution.rollout.sglang_sync import SglangSync
+from elocution.rollout.sync.base import Probe
 from elocution.types import Completion
 
 __all__ = ["SglangEngine", "check_answers_uncrossed", "check_servers", "seed_number"]
@@ -44,16 +47,18 @@ class SglangEngine:
         sync: SglangSync,
         *,
         temperature: float,
-        probes: Sequence[RolloutRequest],
+        probes: Sequence[RolloutRequest] = (),
         settings: SglangSettings,
     ) -> None:
         """`sync` publishes to `servers`; engines may share both. `probes` are drawn at each publish.
 
-        Raises: ConfigError if the policy has several channels, or the probes are not two different prompts or more.
+        Engines whose weights are brought by `load_weights` need none.
+
+        Raises: ConfigError if the policy has several channels, or probes are not two different prompts or more.
         """
         if policy.num_channels != 1:
             raise ConfigError(f"SglangEngine draws one channel, the policy has {policy.num_channels}")
-        if len({probe.prompt_ids.tobytes() for probe in probes}) < max(2, len(probes)):
+        if probes and len({probe.prompt_ids.tobytes() for probe in probes}) < max(2, len(probes)):
             raise ConfigError("an SGLang engine needs at least two probes, each with a prompt of its own")
         self.temperature = temperature
         self._policy, self._settings = policy, settings
@@ -79,6 +84,8 @@ class SglangEngine:
 
     def publish(self, version: int) -> None:
         """Raises: RatioMismatch if the probes' log-probs are not the policy's; EngineError if a server fails."""
+        if not self._probes:
+            raise EngineError("this engine has no probes: bring its weights by load_weights, and prove them")
         if not self._has_proof:
             check_servers(self._servers)
         self._version = None  # until the servers are proven to have the new weights
@@ -90,6 +97,55 @@ class SglangEngine:
             self._version = None
             raise
         self._has_proof = True
+
+    def load_weights(self, directory: Path, version: int) -> None:
+        """Makes the servers draw with the checkpoint in `directory`, and stamps `version`.
+
+        Raises: EngineError if a server did not take it.
+        """
+        self._load(directory, version, "weights")
+
+    def load_adapter(self, directory: Path, version: int) -> None:
+        """As `load_weights`, for an adapter on the weights that the servers were started with."""
+        self._load(directory, version, "adapter")
+
+    def _load(self, directory: Path, version: int, kind: Literal["weights", "adapter"]) -> None:
+        self._version = None
+        self._sync.load(directory.absolute(), version, kind=kind)
+        self._version = version
+
+    def score(self, probes: Sequence[Probe]) -> list[NDArray[np.float32]]:
+        """Log-probs, nats, of each completion's ids over the legal ids at the engine's temperature. Shapes: [T] each.
+
+        Every server is asked, with one short request for each position: SGLang's log-probs of a prompt know neither mask
+        nor temperature, those of a draw do.
+
+        Raises: RatioMismatch if servers disagree; EngineError.
+        """
+        asked = [
+            (RolloutRequest(np.concatenate([prompt, ids[:place, 0]]), ((0,),), 1), int(ids[place, 0]))
+            for prompt, ids in probes
+            for place in range(len(ids))
+        ]
+        requests = [
+            self._request(request, 0, 0).model_copy(update={"token_ids_logprob": (wanted,)})
+            for request, wanted in asked
+        ]
+        version = self._version
+        assert version is not None  # else no request could have been made
+        by_server = []
+        for servers in self._servers.one_by_one():
+            found = []
+            for (request, wanted), answer in zip(asked, servers.generate(requests), strict=True):
+                check_version(answer, version)
+                read_ids(answer, request.prompt_ids.tolist(), 1)
+                found.append(read_wanted(answer, wanted))
+            by_server.append(np.array(found, np.float32))
+        apart = max(float(np.abs(one - by_server[0]).max()) for one in by_server)
+        if not apart <= self._settings.max_mean_gap:
+            raise RatioMismatch(f"two SGLang servers give log-probs that differ by {apart:.2e} nats for the same ids")
+        ends = np.cumsum([len(ids) for _, ids in probes])[:-1]
+        return list(np.split(by_server[0], ends))
 
     def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
         return as_stream(self.generate(requests))

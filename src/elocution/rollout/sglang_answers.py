@@ -16,7 +16,7 @@ from elocution.errors import EngineError
 from elocution.rollout.sglang_protocol import GenerateResponse
 from elocution.types import Audio, FinishReason
 
-__all__ = ["check_version", "decode_answer_audio", "read_finish", "read_ids", "read_rows"]
+__all__ = ["check_version", "decode_answer_audio", "read_finish", "read_ids", "read_rows", "read_wanted"]
 
 
 def check_version(answer: GenerateResponse, version: int) -> None:
@@ -73,6 +73,19 @@ def read_ids(
     if any(value is None for value in values):
         raise EngineError("SGLang gave a log-prob that is not finite")
     return np.array(ids, dtype=np.int64)[:, None], np.array(values, dtype=np.float32)[:, None]
+
+
+def read_wanted(answer: GenerateResponse, wanted: int) -> float:
+    """The log-prob of id `wanted` at the one position that was drawn, nats.
+
+    Raises: EngineError if the server gave none, or none that is finite.
+    """
+    positions = answer.meta_info.output_token_ids_logprobs or [None]
+    values = {entry[1]: entry[0] for entry in positions[0] or []}
+    value = values.get(wanted)
+    if value is None:
+        raise EngineError(f"SGLang gave no finite log-prob of id {wanted}; does the server know token_ids_logprob?")
+    return value
 
 
 def read_rows(answer: GenerateResponse, limits: Sequence[int], max_new: int) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import itertools
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 import httpx2
@@ -115,6 +115,15 @@ class SglangServers:
                 return list(await _gather([self._generate_one(client, slots, request) for request in requests]))
 
         return asyncio.run(all_of_them())
+
+    def one_by_one(self) -> "list[SglangServers]":
+        """Each server as a pool of its own, whose counts are those of this one."""
+        alone = []
+        for server in self._servers:
+            pool = SglangServers(replace(self.settings, urls=(server.url,)), transport=self._transport)
+            pool.counts = self.counts
+            alone.append(pool)
+        return alone
 
     def model_info(self) -> list[ModelInfo]:
         """What each server says that it serves."""

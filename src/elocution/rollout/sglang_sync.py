@@ -55,22 +55,30 @@ class SglangSync:
             return
         self._live = None
         path = self._write(version)
+        self.load(path, version, kind=self.kind)
+        if self._last is not None and self._last != path:
+            shutil.rmtree(self._last, ignore_errors=True)
+        self._last, self._live = path, version
+
+    def load(self, path: Path, version: int, *, kind: Literal["weights", "adapter"]) -> None:
+        """As `publish`, of a folder that is there already.
+
+        Raises: EngineError if a server did not take the weights.
+        """
         self._servers.pause()
-        if self.kind == "weights":
+        if kind == "weights":
             self._servers.update_weights(UpdateWeightsFromDisk(model_path=str(path), weight_version=str(version)))
+            self._adapter = None
         else:
             self._publish_adapter(path, version)
         for info in self._servers.model_info():
-            wrong_path = self.kind == "weights" and info.model_path != str(path)
+            wrong_path = kind == "weights" and info.model_path != str(path)
             if info.weight_version != str(version) or wrong_path:
                 raise EngineError(
                     f"a server says it has version {info.weight_version} of {info.model_path} after it was given "
                     f"version {version} at {path}"
                 )
         self._servers.resume()
-        if self._last is not None and self._last != path:
-            shutil.rmtree(self._last, ignore_errors=True)
-        self._last, self._live = path, version
 
     def _publish_adapter(self, path: Path, version: int) -> None:
         # A new name each time: prompts are cached by adapter, and an old one that still runs is not changed under it.
