@@ -36,18 +36,21 @@ def check_token(request: Request, token: str | None) -> None:
         )
 
 
-async def read_body(request: Request, largest: int) -> bytes:
-    """The whole body. Raises: RequestError if it has more than `largest` bytes, or does not arrive."""
+async def read_body(request: Request, largest: int, setting: str) -> bytes:
+    """The whole body; `setting` names what sets the limit.
+
+    Raises: RequestError if it has more than `largest` bytes, or does not arrive.
+    """
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > largest:
-        raise too_large(f"{announced} bytes", largest)
+        raise too_large(f"{announced} bytes", largest, setting)
     chunks, size = [], 0
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > largest:
-                    raise too_large("more bytes", largest)
+                    raise too_large("more bytes", largest, setting)
                 chunks.append(chunk)
     except ClientDisconnect as error:
         raise RequestError("cut_body", "the client went away before its body was whole") from error
@@ -58,11 +61,11 @@ async def read_body(request: Request, largest: int) -> bytes:
     return b"".join(chunks)
 
 
-def too_large(found: str, largest: int) -> RequestError:
-    """The error for a body that has `found`."""
+def too_large(found: str, largest: int, setting: str) -> RequestError:
+    """The error for a body that has `found`, where `setting` allows `largest` bytes."""
     return RequestError(
         "bodytoo_large",
-        f"the body has {found}, the limit is {largest}",
+        f"the body has {found}, the limit is {largest} ({setting})",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     )
 

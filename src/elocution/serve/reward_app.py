@@ -28,6 +28,7 @@ from elocution.serve.scoring import ScoringQueue
 __all__ = ["MODEL_VERSION", "RewardService", "build_app"]
 
 MODEL_VERSION = "1"
+_MAX_BODY = "reward_server.max_body_mib"
 _SMALLEST_COMPRESSED = 1024  # bytes of an answer
 _WINDOW_BITS = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 
@@ -104,7 +105,7 @@ async def _infer(service: RewardService, request: Request, name: str, version: s
     check_token(request, service.token)
     model = _find(service, name, version)
     body = _decompress(
-        await read_body(request, service.max_body), request.headers.get("content-encoding", ""), service.max_body
+        await read_body(request, service.max_body, _MAX_BODY), request.headers.get("content-encoding", ""), service.max_body
     )
     try:
         message = decode_request(body, _json_length(request))
@@ -154,7 +155,7 @@ def _decompress(body: bytes, encoding: str, largest: int) -> bytes:
     except zlib.error as error:
         raise RequestError("malformed_encoding", f"the body is no {encoding} stream: {error}") from error
     if len(plain) > largest:
-        raise too_large("more bytes once decompressed", largest)
+        raise too_large("more bytes once decompressed", largest, _MAX_BODY)
     if not stream.eof or stream.unused_data:
         raise RequestError("malformed_encoding", f"the {encoding} stream is cut short or has something behind it")
     return plain

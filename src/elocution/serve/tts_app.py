@@ -86,7 +86,7 @@ def build_app(service: TtsService) -> FastAPI:
             started, status = time.perf_counter(), int(HTTPStatus.INTERNAL_SERVER_ERROR)
             try:
                 check_token(request, service.token)
-                response = await answer(service, await read_body(request, service.max_body))
+                response = await answer(service, await read_body(request, service.max_body, "of this server"))
                 status = response.status_code
                 return response
             except RequestError as error:
