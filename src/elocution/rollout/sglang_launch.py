@@ -49,7 +49,7 @@ def tts_launch(
         *settings.flags,
     ]
     command = [settings.python or sys.executable, "-m", "elocution", "serve", "tts"]
-    return _launch(settings, [*command, *options], {}, device, port)
+    return _launch(settings, [*command, *options], {"ELOCUTION_TTS_TOKEN": None}, device, port)
 
 
 def _launch(

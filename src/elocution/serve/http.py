@@ -64,7 +64,7 @@ async def read_body(request: Request, largest: int, setting: str) -> bytes:
 def too_large(found: str, largest: int, setting: str) -> RequestError:
     """The error for a body that has `found`, where `setting` allows `largest` bytes."""
     return RequestError(
-        "bodytoo_large",
+        "body_too_large",
         f"the body has {found}, the limit is {largest} ({setting})",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     )

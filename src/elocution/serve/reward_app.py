@@ -105,7 +105,9 @@ async def _infer(service: RewardService, request: Request, name: str, version: s
     check_token(request, service.token)
     model = _find(service, name, version)
     body = _decompress(
-        await read_body(request, service.max_body, _MAX_BODY), request.headers.get("content-encoding", ""), service.max_body
+        await read_body(request, service.max_body, _MAX_BODY),
+        request.headers.get("content-encoding", ""),
+        service.max_body,
     )
     try:
         message = decode_request(body, _json_length(request))

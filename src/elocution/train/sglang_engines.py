@@ -7,6 +7,7 @@ from pathlib import Path
 from elocution.assets import resolve_path
 from elocution.config.secrets import read_secret
 from elocution.config.tree import RunConfig
+from elocution.errors import ConfigError
 from elocution.policies.base import Policy
 from elocution.rollout.launch import LaunchedServer, RemoteServer, Server
 from elocution.rollout.sglang import SglangEngine, check_servers
@@ -34,6 +35,13 @@ def build_sglang(config: RunConfig, policy: Policy, root: Path, run_path: Path) 
     Raises: ConfigError if the policy has several codebooks, or a setting cannot be used.
     """
     server, settings = config.rollout.server, config.rollout.sglang
+    if server.sleep:
+        raise ConfigError('rollout.server.sleep = true is for rollout.engine = "vllm" only')
+    if settings.token_env and not server.urls:
+        raise ConfigError(
+            "rollout.sglang.token_env needs rollout.server.urls: servers that a run starts are reached from this machine "
+            "alone and ask for no key"
+        )
     servers = _servers(config, run_path)
     pool = SglangServers(
         ServerSettings(
