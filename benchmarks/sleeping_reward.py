@@ -5,20 +5,19 @@ from collections.abc import Callable
 
 from elocution.config.tree import RewardConfig
 from elocution.rewards.pool import ScoringPool
-from elocution.rewards.wer_nll import Heard, WerNllReward
-from elocution.types import Audio
+from elocution.rewards.wer_nll import Heard, SaidText, WerNllReward
 
 __all__ = ["SLEEP_S", "SleepingReward"]
 
 SLEEP_S = 0.1
 
 
-def _listen(clip: tuple[Audio, str]) -> Heard:
+def _listen(clip: SaidText) -> Heard:
     time.sleep(SLEEP_S)
     return Heard(clip[1], 0.0, 0.0)
 
 
-def _build() -> Callable[[tuple[Audio, str]], Heard]:
+def _build() -> Callable[[SaidText], Heard]:
     return _listen
 
 

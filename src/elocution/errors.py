@@ -14,11 +14,13 @@ ElocutionError
 ├── ProtocolError                 a message between client and server cannot be read
 ├── ServerError                   a server cannot start
 ├── CheckpointError               a checkpoint is missing, truncated, or of another run
+├── ExportError                   a model cannot be exported, or what was written is another
 ├── RunDirectoryError             a run directory is in use, or holds what it should not
 ├── StorageError                  a file cannot be written: no space, no permission
 ├── NonFiniteError                a loss or gradient is not finite; nothing was updated
 ├── DeadParameterError            parameters that should be trained get no gradient
 ├── MemoryExhausted               an update does not fit in memory
+├── WorldError                    the processes of a run are not those asked for, or one is gone
 └── MissingDependency             an optional package is absent; names the extra that brings it
 """
 
@@ -31,6 +33,7 @@ __all__ = [
     "ElocutionError",
     "EngineError",
     "EngineUnavailable",
+    "ExportError",
     "MemoryExhausted",
     "MissingDependency",
     "NonFiniteError",
@@ -43,6 +46,7 @@ __all__ = [
     "StorageError",
     "SyncError",
     "Unverbalizable",
+    "WorldError",
 ]
 
 
@@ -102,6 +106,10 @@ class CheckpointError(ElocutionError):
     """A checkpoint is missing, truncated, or belongs to another run."""
 
 
+class ExportError(ElocutionError):
+    """A model cannot be exported, or what was written is not what was trained."""
+
+
 class RunDirectoryError(ElocutionError):
     """A run directory is in use, or holds what it should not."""
 
@@ -120,6 +128,10 @@ class DeadParameterError(ElocutionError):
 
 class MemoryExhausted(ElocutionError):
     """An update does not fit in memory."""
+
+
+class WorldError(ElocutionError):
+    """The processes of a run are not those that were asked for, or one of them is gone."""
 
 
 class MissingDependency(ElocutionError):

@@ -11,16 +11,32 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Audio", "Completion", "FinishReason", "Outcome", "Rollout", "RolloutGroup", "Score", "Utterance"]
+__all__ = ["Audio", "Completion", "FinishReason", "Outcome", "Rollout", "RolloutGroup", "Score", "Utterance", "Voice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A recording in whose voice something is to be spoken: its exact words and its codes.
+
+    Shapes: `codes` [F >= 1, Q] int64. `id` is the same for the same sound.
+    """
+
+    id: str
+    text: str
+    codes: NDArray[np.int64] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code."""
+    """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code.
+
+    All completions share `voice`; without one, the policy chooses.
+    """
 
     id: str
     text: str
     language: str = "en"
+    voice: Voice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 from elocution.config.tree import ComponentConfig, RewardConfig, RunConfig
 from elocution.errors import ConfigError
 from elocution.rewards import REWARDS, Reward, load_reward
-from elocution.rewards.base import FLOOR
+from elocution.rewards.base import FLOOR, StreamingReward
 from elocution.testing.reward_server import running_reward_server
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Utterance
 
@@ -80,6 +80,14 @@ def test_s10_a_clip_scores_the_same_in_any_company(reward: Reward, spoken: dict[
     together = reward(rollouts)
     assert reward(rollouts[::-1])[::-1] == together
     assert reward(rollouts[2:3]) == together[2:3]
+
+
+def test_one_by_one_gives_what_together_gives(reward: Reward, spoken: dict[str, Audio]) -> None:
+    assert isinstance(reward, StreamingReward)
+    rollouts = [_rollout(text, clip) for text, clip in spoken.items()] + [_rollout("nine", None, Outcome.EMPTY)]
+    pending = [reward.start(rollout) for rollout in rollouts]
+    assert all(one.wait(60) for one in pending)
+    assert [one.result() for one in pending] == reward(rollouts)
 
 
 def test_no_rollouts_have_no_scores(reward: Reward) -> None:

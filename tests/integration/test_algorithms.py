@@ -19,6 +19,8 @@ SMALL = [
     [
         ["algorithm.advantage='gdpo'", "algorithm.part_weights={wer=1, nll=1}", "algorithm.loss='gspo'",
          "algorithm.aggregation='sequence'", "algorithm.truncated='mask'"],
+        ["algorithm.advantage='gdpo'", "algorithm.part_weights={words=3, sound=1}", "reward.type='composite'",
+         "reward.components={words={fact='wer', utility='tanh'}, sound={fact='nll', utility='exp', scale=3.0}}"],
         ["algorithm.advantage='rloo'", "algorithm.loss='cispo'", "algorithm.aggregation='fixed'",
          "algorithm.fixed_length=100", "algorithm.entropy_coef=0.01", "algorithm.correction='token_truncate'",
          "train.minibatches=2", "algorithm.epochs=2"],
@@ -28,7 +30,7 @@ SMALL = [
          "algorithm.truncated='keep'", "algorithm.channel_weights='1'"],
         ["algorithm.dual_clip=3", "algorithm.schedule='cosine'", "algorithm.clip_high_end=0.2"],
     ],
-    ids=["gdpo-gspo", "rloo-cispo", "reinforce_pp-sapo", "dr_grpo-weighted_ce", "grpo-clipped"],
+    ids=["gdpo-gspo", "gdpo-composite", "rloo-cispo", "reinforce_pp-sapo", "dr_grpo-weighted_ce", "grpo-clipped"],
 )  # fmt: skip
 def test_a_variant_trains(settings: list[str], tmp_path: Path) -> None:
     train(load_config(None, [*SMALL, *settings]), tmp_path / "run")

@@ -29,7 +29,7 @@ def group_writes() -> Iterator[None]:
 def test_every_file_and_folder_has_the_mode_of_the_umask(tmp_path: Path) -> None:
     policy = small_llasa()
     optimizer = torch.optim.AdamW(policy.model.parameters())
-    save_checkpoint(tmp_path / "run", policy.save_pretrained, optimizer, step=1, policy_version=1, keep=1)
+    save_checkpoint(tmp_path / "run", policy.save_pretrained, optimizer.state_dict(), step=1, policy_version=1, keep=1)
     settings = MelSettings(num_bands=4)
     TinyCodec(torch.zeros(3, 16), settings).save_pretrained(tmp_path / "codec")
     write_wav(tmp_path / "audio" / "clip.wav", Audio(torch.zeros(160).numpy(), 16_000))

@@ -14,7 +14,9 @@ app = typer.Typer(no_args_is_help=True, help="Prompts and recordings: check them
 
 @app.command()
 def validate(
-    path: Annotated[Path, typer.Argument(help="JSONL file with `text` and optionally `id`, `language`.")],
+    path: Annotated[
+        Path, typer.Argument(help="JSONL or parquet with `text`, and optionally `id`, `language` and a voice.")
+    ],
     language: Annotated[list[str] | None, typer.Option(help="Languages allowed; repeatable. Default: en.")] = None,
 ) -> None:
     """Lists every bad row of a prompt file by line; the exit status is 1 if there is one."""

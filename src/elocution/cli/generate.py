@@ -20,6 +20,9 @@ def generate(
     language: Annotated[str, typer.Option(help="Language of the text, ISO 639-1.")] = "en",
     temperature: Annotated[float, typer.Option(min=0.01, max=10.0, help="Lower is safer, higher more varied.")] = 0.3,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another reading.")] = 0,
+    speaker: Annotated[str, typer.Option(help="A voice that the checkpoint was taught: see docs/llasa.md.")] = "",
+    ref_audio: Annotated[Path | None, typer.Option(help="A recording whose voice to take.")] = None,
+    ref_text: Annotated[str | None, typer.Option(help="The words of the recording, exactly.")] = None,
 ) -> None:
     """Speaks one sentence into a WAV file.
 
@@ -31,8 +34,11 @@ def generate(
     """
     from transformers.utils.logging import disable_progress_bar
 
+    from elocution.data.prompt_rows import VoiceSource
     from elocution.generate import speak
 
+    if (ref_audio is None) != (ref_text is None):
+        raise typer.BadParameter("--ref-audio and --ref-text belong together: a recording and its words")
     disable_progress_bar()
 
     spoken = speak(
@@ -45,5 +51,7 @@ def generate(
         language=language,
         temperature=temperature,
         seed=seed,
+        speaker=speaker,
+        voice=VoiceSource(ref_text, ref_audio, None) if ref_text is not None else None,
     )
     typer.echo(f"{output}: {spoken.duration_s:.2f} s")

@@ -11,6 +11,7 @@ CODECS = {
     "tiny": "elocution.codecs.tiny:TinyCodec",
     "xcodec2": "elocution.codecs.xcodec2:Xcodec2",
     "neucodec": "elocution.codecs.xcodec2:NeuCodec",
+    "snac": "elocution.codecs.snac:Snac",
 }
 
 

@@ -51,10 +51,14 @@ def different_keys(one: RunConfig, other: RunConfig) -> list[str]:
 
 def _different(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str) -> list[str]:
     names: list[str] = []
-    for key, value in one.items():
-        if isinstance(value, Mapping):
-            names += _different(value, other[key], f"{prefix}{key}.")
-        elif value != other[key]:
+    for key in [
+        *one,
+        *(key for key in other if key not in one),
+    ]:  # tables such as reward.components have keys of their own
+        value, compared = one.get(key), other.get(key)
+        if isinstance(value, Mapping) and isinstance(compared, Mapping):
+            names += _different(value, compared, f"{prefix}{key}.")
+        elif value != compared:
             names.append(prefix + key)
     return names
 

@@ -6,14 +6,14 @@ from pydantic import Field, model_validator
 
 from elocution.config.strict import StrictConfig
 
-__all__ = ["ComponentConfig", "RemoteRewardConfig", "RewardConfig", "SelfTestConfig"]
+__all__ = ["ComponentConfig", "ConstraintConfig", "RemoteRewardConfig", "RewardConfig", "SelfTestConfig"]
 
 
 class ComponentConfig(StrictConfig):
     """One part of a composite reward: a measure made a utility in [0, 1], higher is better."""
 
     fact: str
-    """Measure: a name of the table in docs/rewards.md."""
+    """Measure: a name of the table in docs/rewards.md, or `module:Class`, a reward of your own whose value it is."""
     weight: float = Field(default=1.0, gt=0)
     """Its weight; weights are divided by their sum."""
     utility: Literal["tanh", "power", "exp", "linear", "band"]
@@ -33,6 +33,21 @@ class ComponentConfig(StrictConfig):
         if (self.utility == "band" and self.low > self.high) or (self.utility == "linear" and self.low == self.high):
             raise ValueError(f"low = {self.low} and high = {self.high} leave nothing between them")
         return self
+
+
+class ConstraintConfig(StrictConfig):
+    """A measure that must stay near what it was before training: its limit is `share` of that, and `slack` beyond."""
+
+    fact: str
+    """Measure: a name of the table in docs/rewards.md."""
+    keep: Literal["at_least", "at_most"] = "at_least"
+    """On which side of the limit the mean of the measure must stay."""
+    share: float = Field(default=1.0, gt=0)
+    """Share of the mean over the completions of step 1, which the base draws."""
+    slack: float = Field(default=0.0, ge=0)
+    """How far beyond that the limit is, in the measure's unit."""
+    scale: float = Field(default=1.0, gt=0)
+    """Violation that counts as 1, in the measure's unit."""
 
 
 class SelfTestConfig(StrictConfig):
@@ -63,6 +78,8 @@ class RemoteRewardConfig(StrictConfig):
     """How often a request is sent again before its clips count as unscored."""
     clips_per_request: int = Field(default=4, ge=1, le=1024)
     """Clips in one request; the server's `reward_server.max_batch_size` or fewer."""
+    max_delay_ms: float = Field(default=20.0, ge=0, le=10_000)
+    """Longest time that a completion waits for others to share its request, while later ones are still drawn, milliseconds."""
     concurrency: int = Field(default=16, ge=1, le=1024)
     """Requests under way at once, to all servers together."""
 
@@ -74,10 +91,19 @@ class RewardConfig(StrictConfig):
     """Reward: a name of the table, or `module:Class`."""
     components: dict[str, ComponentConfig] = Field(default={})
     """With `composite`: its parts, each a section `[reward.components.NAME]`."""
-    combine: Literal["harmonic", "sum"] = "harmonic"
-    """With `composite`: weighted harmonic mean of the utilities, or their weighted sum."""
+    combine: Literal["harmonic", "sum", "z_score"] = "harmonic"
+    """With `composite`: weighted harmonic mean of the utilities, their weighted sum, or, only to replicate the published
+    MOSS recipe, that of their deviations from running means; its gate works the wrong way round below the mean."""
     gate_beta: float = Field(default=0.0, ge=0)
     """With `composite`: the reward is multiplied by exp(-gate_beta * WER)."""
+    baseline_momentum: float = Field(default=0.9, ge=0, lt=1)
+    """With `z_score`: share of the running means and variances that a step leaves as they are."""
+    constraints: dict[str, ConstraintConfig] = Field(default={})
+    """With `composite`: measures that must not get worse, each a section `[reward.constraints.NAME]`."""
+    price_rate: float = Field(default=0.1, gt=0)
+    """By how much a constraint's price rises in a step whose mean violates it by its `scale`."""
+    max_price: float = Field(default=10.0, gt=0)
+    """Largest price of a constraint: what a violation of its `scale` costs, reward units."""
     on_missing: Literal["renormalize", "drop"] = "drop"
     """With `composite`: a completion of which a part could not be measured is left out, or judged by the other parts."""
     alpha_wer: float = Field(default=3.0, gt=0)
@@ -88,6 +114,11 @@ class RewardConfig(StrictConfig):
     """Weight of the WER utility in the harmonic mean."""
     lambda_nll: float = Field(default=0.4, gt=0)
     """Weight of the likelihood utility in the harmonic mean."""
+    metric: Literal["wer", "cer", "pinyin"] = "wer"
+    """What the errors of `wer_nll` are counted in: words (`wer`; in Chinese, Japanese and Korean characters), every letter, or
+    in Chinese syllables."""
+    normalizer: Literal["spoken", "seed_tts"] = "spoken"
+    """With `wer_nll`: texts are compared as they are spoken, or by the strict public rule of seed-tts-eval; docs/text.md."""
     asr: str = "pocketsphinx-bigram"
     """Recogniser behind the WER."""
     nll: str = "hama"
@@ -102,3 +133,33 @@ class RewardConfig(StrictConfig):
     """The run stops if more than this share of a step's completions could not be scored."""
     self_test: SelfTestConfig = SelfTestConfig()
     remote: RemoteRewardConfig = RemoteRewardConfig()
+
+    @model_validator(mode="after")
+    def _check_comparison(self) -> Self:
+        if self.normalizer == "seed_tts" and self.metric != "wer":
+            raise ValueError(
+                f"normalizer = 'seed_tts' counts words, and in Chinese characters, not metric = {self.metric!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> Self:
+        given = {
+            "reward.components": bool(self.components),
+            "reward.gate_beta": bool(self.gate_beta),
+            "reward.constraints": bool(self.constraints),
+            'reward.combine = "z_score"': self.combine == "z_score",
+        }
+        if self.type == "wer_nll" and any(given.values()):
+            unused = ", ".join(name for name, is_given in given.items() if is_given)
+            raise ValueError(
+                f'reward.type = "wer_nll" has a combination of its own and takes no {unused}; use reward.type = "composite"'
+            )
+        if self.combine == "z_score" and not self.components:
+            raise ValueError('reward.combine = "z_score" needs the weights of [reward.components.NAME] sections')
+        return self
+
+    @property
+    def part_names(self) -> tuple[str, ...] | None:
+        """The parts of each score, for which `algorithm.part_weights` has weights; None if the config cannot tell."""
+        return {"wer_nll": ("wer", "nll"), "composite": tuple(self.components)}.get(self.type)

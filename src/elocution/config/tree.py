@@ -7,13 +7,20 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from elocution.config.rewards import ComponentConfig, RemoteRewardConfig, RewardConfig, SelfTestConfig
+from elocution.config.rewards import (
+    ComponentConfig,
+    ConstraintConfig,
+    RemoteRewardConfig,
+    RewardConfig,
+    SelfTestConfig,
+)
 from elocution.config.strict import StrictConfig
 
 __all__ = [
     "AlgorithmConfig",
     "CodecConfig",
     "ComponentConfig",
+    "ConstraintConfig",
     "DataConfig",
     "EvalConfig",
     "LoraSettings",
@@ -61,6 +68,10 @@ class ModelConfig(StrictConfig):
     """Model family: a name of the table, or `module:Class`."""
     path: str = "builtin:tiny-llasa"
     """Checkpoint folder in the family's released layout, or `builtin:NAME`."""
+    speaker: str = ""
+    """Whose voice every prompt asks for, where a checkpoint was taught some: a name (llasa, orpheus) or global codes (spark)."""
+    language_tags: dict[str, str] = Field(default={})
+    """With `llasa`: tags that wrap the text, by language: `yue = "YUE"` for `<|YUE_START|>…<|YUE_END|>`."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of matrix products, in sampling and learning alike; weights and log-softmax are fp32 always."""
     lora: LoraSettings = LoraSettings()
@@ -70,16 +81,16 @@ class CodecConfig(StrictConfig):
     """What turns codes into sound."""
 
     type: str = "tiny"
-    """Codec: tiny, xcodec2, neucodec, or `module:Class`."""
+    """Codec: tiny, xcodec2, neucodec, snac, or `module:Class`."""
     path: str = "builtin:tiny-codec"
     """Codec folder, or `builtin:NAME`."""
 
 
 class DataConfig(StrictConfig):
-    """Prompt files: JSON lines with `text`, and optionally `id` and `language`."""
+    """Prompt files: JSON lines or parquet with `text`, and optionally `id`, `language` and a voice; see docs/prompts.md."""
 
     train: str = "builtin:tiny-train"
-    """Prompts to train on: a JSONL file, or `builtin:NAME`."""
+    """Prompts to train on: a JSONL or parquet file, a folder of parquet, or `builtin:NAME`."""
     held_out: str = "builtin:tiny-held-out"
     """Prompts to evaluate on; must share no text with the training prompts."""
     languages: tuple[str, ...] = Field(default=("en",), min_length=1, strict=False)
@@ -245,9 +256,9 @@ class ParameterRule(StrictConfig):
 
 
 class TrainConfig(StrictConfig):
-    """Steps, optimiser and checkpoints."""
+    """Steps, optimiser, checkpoints, processes and devices."""
 
-    steps: int = Field(default=30, ge=1)
+    steps: int = Field(default=22, ge=1)
     """Training steps; each draws new completions."""
     prompts_per_step: int = Field(default=16, ge=1)
     """Prompts of one step."""
@@ -281,6 +292,13 @@ class TrainConfig(StrictConfig):
     """Steps between checkpoints; the last step always has one."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """Newest checkpoints kept; `best` is always kept."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|xpu(:\d+)?|cuda(:\d+)?)$")
+    """Where policy, learner and the engine `torch` compute: auto, cpu, cuda, cuda:N, …; auto is a GPU if there is one. Of
+    several processes on one machine each takes the GPU of its place; see docs/distributed.md."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """With several processes: whole weights in each (ddp), or weights and optimiser state in shards over them (fsdp)."""
+    wait_s: float = Field(default=7200.0, gt=0, le=604_800)
+    """Longest time that a process waits for the others, seconds; an evaluation, which one makes alone, must fit in it."""
 
 
 class EvalConfig(StrictConfig):
@@ -395,6 +413,7 @@ class RunConfig(StrictConfig):
                 f"algorithm.advantage = {self.algorithm.advantage!r} with algorithm.part_weights = "
                 f"{self.algorithm.part_weights}: gdpo needs weights, and nothing else takes them"
             )
+        self._check_parts()
         if self.rollout.sync.strategy != "full" and not self.model.lora.rank:
             raise ValueError(
                 f"rollout.sync.strategy = {self.rollout.sync.strategy!r} needs an adapter (model.lora.rank > 0); "
@@ -406,3 +425,28 @@ class RunConfig(StrictConfig):
                 f"eval.sentences = {self.eval.sentences}"
             )
         return self
+
+    def _check_parts(self) -> None:
+        """GDPO compares the parts of scores, not their values."""
+        if self.algorithm.advantage != "gdpo":
+            return
+        reward, weights, parts = self.reward, self.algorithm.part_weights, self.reward.part_names
+        if parts is not None and set(weights) != set(parts):
+            raise ValueError(
+                f"algorithm.part_weights has weights for {', '.join(sorted(weights))}, but the parts of the reward "
+                f"{reward.type!r} are {', '.join(sorted(parts))}; give each part its weight"
+            )
+        ignored = {
+            "reward.gate_beta": bool(reward.gate_beta),
+            'reward.combine = "z_score"': reward.combine == "z_score",
+            "reward.constraints": bool(reward.constraints),
+        }
+        if any(ignored.values()):
+            raise ValueError(
+                f'algorithm.advantage = "gdpo" compares the parts by themselves and would ignore '
+                f"{', '.join(name for name, is_given in ignored.items() if is_given)}; make what matters a part"
+            )
+        if parts and reward.type == "composite" and reward.on_missing == "renormalize":
+            raise ValueError(
+                'algorithm.advantage = "gdpo" needs every part of every score; set reward.on_missing = "drop"'
+            )

@@ -1,33 +1,33 @@
-"""Prompt files: JSON lines -> utterances, every bad row named by file and line."""
+"""Prompt files -> utterances, every bad row named by file and line."""
 
-import json
-import unicodedata
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from elocution.errors import DataError
-from elocution.text.normalize import why_unverbalizable
-from elocution.types import Utterance
+from elocution.audio import read_audio
+from elocution.data.prompt_files import RawRow, read_rows
+from elocution.data.prompt_rows import PromptRow, VoiceSource, check_row
+from elocution.data.voices import VoiceReader
+from elocution.errors import CodecError, DataError
+from elocution.types import Utterance, Voice
 
 __all__ = ["BadRow", "PromptSet", "load_prompts"]
 
-_KEYS = frozenset({"id", "text", "language"})
-_MAX_ID_BYTES = 120  # ids become parts of file names
 _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that cannot be used, and why."""
+    """A row that cannot be used, and why. `line` is the line of a JSONL file, the row of a table; counted from 1."""
 
     path: Path
     line: int
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.reason}"
+        place = f" row {self.line}" if self.path.suffix == ".parquet" else str(self.line)
+        return f"{self.path}:{place}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -44,33 +44,37 @@ def load_prompts(
     languages: Collection[str],
     on_bad_row: Literal["stop", "skip"],
     check_text: Callable[[Utterance], str | None],
+    voices: VoiceReader | None = None,
 ) -> PromptSet:
-    """Reads rows `{"text": …, "id": …, "language": …}`; `id` defaults to `<stem>-<line>`, `language` to "en".
+    """Reads rows with `text`, and optionally `id`, `language`, and a voice: `prompt_text` with `prompt_audio` or
+    `prompt_codes`.
 
-    `check_text` gives the reason why a policy cannot speak an utterance, or None.
+    `id` defaults to `<stem>-<line>`, `language` to the only one of `languages`, or to "en". `check_text` gives the reason
+    why a policy cannot speak an utterance, or None. Without `voices`, recordings are read but not encoded, and utterances
+    have no voice.
 
     Raises: DataError if the file cannot be read, if a row is bad and `on_bad_row` is "stop", or if no row is left.
     """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read the prompt file {path}: {error.strerror}") from error
     utterances: list[Utterance] = []
     bad: list[BadRow] = []
-    lines_of: dict[str, int] = {}
-    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").splitlines(), start=1):
-        if not line.strip():
+    places: dict[str, RawRow] = {}
+    for raw in read_rows(path):
+        found: Utterance | str = raw.content if isinstance(raw.content, str) else ""
+        if not isinstance(raw.content, str):
+            row = check_row(raw.content, f"{raw.path.stem}-{raw.number}", languages, raw.path.parent)
+            found = row if isinstance(row, str) else _utterance(row, voices)
+        if isinstance(found, Utterance) and found.id in places:
+            first = places[found.id]
+            kind = "row" if first.path.suffix == ".parquet" else "line"
+            where = f"{kind} {first.number}" + (f" of {first.path.name}" if first.path != raw.path else "")
+            found = f"the id {found.id!r} is already that of {where}"
+        if isinstance(found, Utterance):
+            found = check_text(found) or found
+        if isinstance(found, str):
+            bad.append(BadRow(raw.path, raw.number, found))
             continue
-        utterance, reason = _parse(line, f"{path.stem}-{number}", languages)
-        if utterance is not None and utterance.id in lines_of:
-            reason = f"the id {utterance.id!r} is already that of line {lines_of[utterance.id]}"
-        if utterance is not None and reason is None:
-            reason = check_text(utterance)
-        if utterance is None or reason is not None:
-            bad.append(BadRow(path, number, reason or "not usable"))
-            continue
-        lines_of[utterance.id] = number
-        utterances.append(utterance)
+        places[found.id] = raw
+        utterances.append(found)
     shown = "".join(f"\n  {row}" for row in bad[:_SHOWN])
     shown += f"\n  … and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
     if bad and on_bad_row == "stop":
@@ -82,51 +86,17 @@ def load_prompts(
     return PromptSet(tuple(utterances), tuple(bad))
 
 
-def _parse(line: bytes, default_id: str, languages: Collection[str]) -> tuple[Utterance | None, str | None]:
+def _utterance(row: PromptRow, voices: VoiceReader | None) -> Utterance | str:
     try:
-        # Given bytes, json would guess other encodings too.
-        row: Any = json.loads(line.decode("utf-8"), object_pairs_hook=_unrepeated)
-    except UnicodeDecodeError:
-        return None, "not UTF-8 text"
-    except json.JSONDecodeError as error:
-        return None, f"malformed JSON: {error.msg} at column {error.colno}"
-    except (ValueError, RecursionError) as error:  # a repeated key, thousands of digits or of nested brackets
-        return None, f"unusable JSON: {error}"
-    if not isinstance(row, dict):
-        return None, f"expected a JSON object, found {type(row).__name__}"
-    if unknown := sorted(row.keys() - _KEYS):
-        return None, f"unknown keys {', '.join(unknown)}; known are {', '.join(sorted(_KEYS))}"
-    for key in row:
-        if not isinstance(row[key], str):
-            return None, f"{key!r} must be a string, found {row[key]!r:.80}"
-        if not _is_plain(row[key]):
-            return None, f"{key!r} holds a control character or half a surrogate pair: {row[key]!r:.80}"
-    text = row.get("text", "").strip()
-    if not text:
-        return None, "the text is missing or empty"
-    if not any(character.isalnum() for character in text):
-        return None, f"the text {text!r} has nothing to speak, only punctuation"
-    language = row.get("language", "en")
-    if language not in languages:
-        return None, f"the language {language!r} is not one of data.languages = {sorted(languages)}"
-    if reason := why_unverbalizable(text, language):
-        return None, reason
-    identifier = row.get("id", default_id)
-    if not identifier.strip():
-        return None, "the id is empty"
-    if set(identifier) & set("/\\\t\n\r") or len(identifier.encode()) > _MAX_ID_BYTES:
-        limit = f"no slash or line break, at most {_MAX_ID_BYTES} bytes"
-        return None, f"the id {identifier!r:.80} cannot be part of a file name: {limit}"
-    return Utterance(identifier, text, language), None
+        voice = _voice(row.voice, voices) if row.voice else None
+    except (DataError, CodecError) as error:
+        return f"its voice cannot be used: {error}"
+    return Utterance(row.id, row.text, row.language, voice)
 
 
-def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    if repeated := sorted({key for key in keys if keys.count(key) > 1}):
-        raise ValueError(f"{', '.join(map(repr, repeated))} is given more than once")
-    return dict(pairs)
-
-
-def _is_plain(value: str) -> bool:
-    """Whether UTF-8 can hold `value` and no control character but white space is in it."""
-    return not any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n\r" for c in value)
+def _voice(source: VoiceSource, voices: VoiceReader | None) -> Voice | None:
+    if voices is not None:
+        return voices.read(source)
+    if source.codes is None and source.audio is not None:
+        read_audio(source.audio)
+    return None

@@ -94,7 +94,7 @@ class Walk:
             dtype = torch.promote_types(torch.promote_types(hidden.dtype, weight.dtype), dtype)
         if not temperature > 0 or min(tile) < 1:
             raise ValueError(f"temperature and tile must be positive, got {temperature} and {tile}")
-        ids = torch.arange(num_ids) if legal_ids is None else legal_ids.cpu()
+        ids = torch.arange(num_ids, device="cpu") if legal_ids is None else legal_ids.cpu()
         if ids.ndim != 1 or not len(ids) or not 0 <= int(ids.min()) <= int(ids.max()) < num_ids:
             raise ValueError(
                 f"legal_ids [K] must name at least one of the {num_ids} rows of the output matrix, and no other"

@@ -38,6 +38,15 @@ class StepTotals:
             tokens=tuple(tokens.tolist()),
         )
 
+    @classmethod
+    def over(cls, parts: "Sequence[StepTotals]") -> "StepTotals":
+        """The counts of a step whose `parts`, at least one, were counted apart."""
+        return cls(
+            sequences=sum(part.sequences for part in parts),
+            finished=sum(part.finished for part in parts),
+            tokens=tuple(map(sum, zip(*(part.tokens for part in parts), strict=True))),
+        )
+
 
 def cell_weights(
     mask: Tensor,

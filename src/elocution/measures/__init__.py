@@ -14,6 +14,8 @@ __all__ = [
     "check_recognisers",
     "load_phoneme_scorer",
     "load_transcriber",
+    "phoneme_scorer_languages",
+    "transcriber_languages",
 ]
 
 TRANSCRIBERS = {
@@ -50,6 +52,20 @@ def load_phoneme_scorer(name: str) -> PhonemeScorer:
     """
     scorer: PhonemeScorer = build_part("phoneme scorer", name, _phoneme_scorer_class(name))
     return scorer
+
+
+def transcriber_languages(name: str) -> frozenset[str] | None:
+    """The languages that the recogniser `name` hears; None if its class has no `languages` to say so."""
+    return _languages(_transcriber_class(name))
+
+
+def phoneme_scorer_languages(name: str) -> frozenset[str] | None:
+    """The languages that the phoneme scorer `name` hears; None if its class has no `languages` to say so."""
+    return _languages(_phoneme_scorer_class(name))
+
+
+def _languages(part: Any) -> frozenset[str] | None:
+    return frozenset(part.languages) if hasattr(part, "languages") else None
 
 
 def _transcriber_class(name: str) -> Any:

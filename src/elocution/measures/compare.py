@@ -14,7 +14,9 @@ from elocution.text.normalize import NORMALIZER_VERSION, pair_readings, why_unve
 from elocution.text.pinyin import pinyin_slots
 from elocution.text.seed_tts import SEED_TTS_VERSION, seed_tts_units
 
-__all__ = ["Comparison", "Unit", "compare", "compare_phonemes", "compare_seed_tts"]
+__all__ = ["Comparison", "Unit", "compare", "compare_by", "compare_phonemes", "compare_seed_tts"]
+
+_METRICS = {"wer": "native", "cer": "character", "pinyin": "pinyin"}
 
 
 class Unit(StrEnum):
@@ -121,6 +123,16 @@ def compare_seed_tts(reference: str, hypothesis: str, language: str) -> Comparis
         raise Unverbalizable(f"unverbalizable: {reference!r:.80} holds only punctuation")
     unit = Unit.CHARACTER if language == "zh" else Unit.NATIVE
     return Comparison(count_edits(wanted, heard), unit, language, language, SEED_TTS_VERSION, wanted, heard)
+
+
+def compare_by(metric: str, normalizer: str, reference: str, hypothesis: str, language: str) -> Comparison:
+    """The comparison that a reward's `metric` and `normalizer` name.
+
+    Raises: as the comparison itself.
+    """
+    if normalizer == "seed_tts":
+        return compare_seed_tts(reference, hypothesis, language)
+    return compare(reference, hypothesis, language, unit=Unit(_METRICS[metric]))
 
 
 def _spoken_language(reference: str, language: str) -> str:

@@ -20,6 +20,8 @@ _NEVER_EMITTED = " "
 class HamaScorer:
     """Scores English text by its phonemes; a word is pronounced once and remembered."""
 
+    languages = ("en",)
+
     def __init__(self) -> None:
         self._asr = hama.ASRModel()
         self._g2p = hama.G2PModel()

@@ -24,6 +24,8 @@ class _PocketsphinxTranscriber:
     all senones are computed in each frame, because the others would keep the best Gaussians of an earlier clip.
     """
 
+    languages = ("en",)
+
     def __init__(self, **options: Any) -> None:
         model = Path(get_model_path("en-us"))
         defaults = {"dict": str(model / "cmudict-en-us.dict"), "lm": str(model / "en-us.lm.bin")}

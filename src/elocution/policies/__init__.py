@@ -1,5 +1,6 @@
 """Model families by name."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -10,7 +11,12 @@ from elocution.registry import build_part, import_part
 
 __all__ = ["FAMILIES", "PRECISIONS", "Policy", "load_policy"]
 
-FAMILIES = {"llasa": "elocution.policies.llasa:LlasaPolicy"}
+FAMILIES = {
+    "llasa": "elocution.policies.llasa:LlasaPolicy",
+    "neutts": "elocution.policies.neutts:NeuTtsPolicy",
+    "orpheus": "elocution.policies.orpheus:OrpheusPolicy",
+    "spark": "elocution.policies.spark:SparkPolicy",
+}
 
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -22,23 +28,34 @@ _ATTRIBUTES = (
 )
 
 
-def load_policy(family: str, path: Path, *, precision: str = "fp32") -> Policy:
+def load_policy(
+    family: str,
+    path: Path,
+    *,
+    precision: str = "fp32",
+    speaker: str = "",
+    language_tags: Mapping[str, str] | None = None,
+) -> Policy:
     """A checkpoint of `family` (a row of the table or `module:Class`) from the folder `path`.
 
     Weights are held in fp32; `precision`, a row of `PRECISIONS`, is that of matrix products. A folder that holds an
-    adapter is loaded together with its base, which it names.
+    adapter is loaded together with its base, which it names. `speaker` and `language_tags` go into every prompt, in families
+    that have them: `PromptStyle`.
 
     Raises: ConfigError if there is no such family, or the class is none; CheckpointError if a file is missing or damaged,
     or an adapter's base is not the one that it was.
     """
     from elocution.policies.lora import is_adapter, load_adapter, read_base
+    from elocution.policies.speech_tokens import PromptStyle
 
     part = import_part("model family", family, FAMILIES, methods=_METHODS)
     whole = resolve_path(read_base(path).path) if is_adapter(path) else path
+    # A family of the user's own need not know of styles.
+    style = {"style": PromptStyle(speaker, language_tags or {})} if speaker or language_tags else {}
     policy: Policy = build_part(
         "model family",
         family,
-        lambda: part.from_pretrained(whole, compute_dtype=PRECISIONS[precision]),
+        lambda: part.from_pretrained(whole, compute_dtype=PRECISIONS[precision], **style),
         attributes=_ATTRIBUTES,
     )
     if whole != path:

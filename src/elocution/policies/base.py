@@ -1,7 +1,7 @@
 """What a model family must provide so that one loop can train it. Knows no engine, reward or optimiser."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -31,9 +31,16 @@ class PolicyBatch:
     completion_ids: Tensor
     completion_mask: Tensor
 
+    def to(self, device: torch.device) -> "PolicyBatch":
+        """The same batch on `device`."""
+        return PolicyBatch(*(getattr(self, field.name).to(device) for field in fields(self)))
+
 
 class IncrementalModel(Protocol):
-    """A policy's weights arranged for drawing one position at a time; stale after the weights change."""
+    """A policy's weights arranged for drawing one position at a time; stale after the weights change.
+
+    What it is given may lie on any device; logits lie where the weights do.
+    """
 
     def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Tensor:
         """Reads each prompt once and gives every row its own copy. Returns logits [B, C, K] of the first position.
@@ -82,7 +89,7 @@ class Policy(Protocol):
 
     @property
     def legal_ids(self) -> Tensor:
-        """Ids that may be drawn, ascending. Shapes: [K]."""
+        """Ids that may be drawn, ascending, on the CPU. Shapes: [K]."""
 
     @property
     def stop_ids(self) -> frozenset[int]:

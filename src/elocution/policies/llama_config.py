@@ -1,11 +1,12 @@
-"""The `config.json` of a Llama checkpoint, checked field by field before anything is built from it."""
+"""The `config.json` of a Llama or Qwen2 checkpoint, checked field by field before anything is built from it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Qwen2Config
 
 from elocution.errors import CheckpointError
 
@@ -26,7 +27,7 @@ class LlamaFields(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
 
-    model_type: Literal["llama"]
+    model_type: Literal["llama", "qwen2"]
     vocab_size: Count
     hidden_size: Count
     intermediate_size: Count
@@ -50,6 +51,7 @@ class LlamaFields(BaseModel):
     rope_parameters: dict[str, Any] | None = None
     rope_scaling: dict[str, Any] | None = None
     quantization_config: None = None
+    use_sliding_window: Literal[False] = False
     codec_frame_rate: Positive | None = None
     """Codes per second of the codec that the checkpoint was taught with, where it says so."""
 
@@ -74,10 +76,13 @@ class LlamaFields(BaseModel):
         return self
 
 
-def read_llama_config(path: Path) -> LlamaConfig:
-    """The config in the file `path`; fields that nothing here reads are left out.
+def read_llama_config(
+    path: Path, *, family: str = "llasa", model_types: Sequence[str] = ("llama",)
+) -> LlamaConfig | Qwen2Config:
+    """The config in the file `path`; fields that nothing here reads are left out. A Qwen2 is a Llama whose queries, keys and
+    values have a bias.
 
-    Raises: CheckpointError naming the file and the field if it is no config of a Llama that can be trained here.
+    Raises: CheckpointError naming the file and the field if it is no config of a model that can be trained here.
     """
     try:
         written = json.loads(path.read_text(encoding="utf-8"))
@@ -85,17 +90,22 @@ def read_llama_config(path: Path) -> LlamaConfig:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     if not isinstance(written, dict):
         raise CheckpointError(f"{path} must hold a JSON object, found {type(written).__name__}")
-    if written.get("model_type") != "llama":
+    if written.get("model_type") not in model_types:
+        taken = " or ".join(map(repr, model_types))
         raise CheckpointError(
-            f"{path} has model_type {written.get('model_type')!r}, the family llasa takes 'llama'; check model.family"
+            f"{path} has model_type {written.get('model_type')!r}, the family {family} takes {taken}; check model.family"
         )
     try:
         fields = LlamaFields.model_validate(written)
     except ValidationError as error:
         raise CheckpointError("; ".join(_problem(path, problem) for problem in error.errors())) from error
     given = {key: value for key, value in fields if value is not None}
+    kind: type[LlamaConfig] | type[Qwen2Config] = LlamaConfig
+    if given.pop("model_type") == "qwen2":
+        kind = Qwen2Config
+        given = {key: value for key, value in given.items() if key not in ("attention_bias", "mlp_bias")}
     try:
-        return LlamaConfig(**given | {key: None for key in ("bos_token_id", "eos_token_id") if key not in given})
+        return kind(**given | {key: None for key in ("bos_token_id", "eos_token_id") if key not in given})
     except Exception as error:  # transformers checks in ways of its own
         raise CheckpointError(f"{path}: {error}") from error
 

@@ -1,6 +1,7 @@
 """A Llama's weights and cache arranged for drawing one id at a time with as few operations as can be.
 
-Works on transformers' own `LlamaForCausalLM`, which reads the prompts; the steps after are done here.
+Works on transformers' own `LlamaForCausalLM`, which reads the prompts; the steps after are done here. Qwen2 is a Llama whose
+queries, keys and values have a bias.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import DynamicCache, LlamaForCausalLM
+from transformers import DynamicCache, LlamaForCausalLM, Qwen2ForCausalLM
 
 from elocution.policies.lora import merged_weight
 from elocution.policies.padding import pad_prompts, positions_of
@@ -27,7 +28,7 @@ class IncrementalLlama:
     as under autocast; the residual stream keeps the weights' precision and logits are in fp32 at least, as the learner's.
     """
 
-    def __init__(self, model: LlamaForCausalLM, output_weight: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, model: LlamaForCausalLM | Qwen2ForCausalLM, output_weight: Tensor, dtype: torch.dtype) -> None:
         attention = model.model.layers[0].self_attn
         self._model = model
         self._head_dim: int = attention.head_dim
@@ -39,6 +40,7 @@ class IncrementalLlama:
             (
                 layer.input_layernorm.weight.detach(),
                 _stacked(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj).to(dtype),
+                _stacked_bias(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj, dtype=dtype),
                 merged_weight(layer.self_attn.o_proj).T.to(dtype),
                 layer.post_attention_layernorm.weight.detach(),
                 _stacked(layer.mlp.gate_proj, layer.mlp.up_proj).to(dtype),
@@ -51,13 +53,14 @@ class IncrementalLlama:
         self._cache: list[Tensor] = []  # by layer [2, B, kv, total, d]: keys, values
         # Views of the cache by layer: keys [B * kv, d, total], values [B * kv, total, d].
         self._views: list[tuple[Tensor, Tensor]] = []
-        self._bias = self._cos = self._sin = self._padding = torch.empty(0)
+        self._bias = self._cos = self._sin = self._padding = torch.empty(0, device="cpu")
         self._length = 0
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Tensor:
         device, dtype = self._embedding.device, self._dtype
         ids, mask = (tensor.to(device) for tensor in pad_prompts(prompts))
+        row_prompt = row_prompt.to(device)
         cache = DynamicCache(config=self._model.config)
         with torch.autocast(device.type, dtype, enabled=dtype != self._embedding.dtype):
             hidden = self._model.model(
@@ -92,13 +95,13 @@ class IncrementalLlama:
         position = at - self._padding
         cos, sin = self._cos[position, None], self._sin[position, None]  # [B, 1, d]
         bias = self._bias[:, None, : at + 1].repeat_interleave(kv, dim=0)  # [B * kv, 1, at + 1]
-        hidden = F.embedding(ids[:, 0], self._embedding)
+        hidden = F.embedding(ids[:, 0].to(self._embedding.device), self._embedding)
         width = (hidden.shape[1],)
-        for (norm_in, qkv, out, norm_mlp, gate_up, down), cache, (keys, values) in zip(
+        for (norm_in, qkv, bias_qkv, out, norm_mlp, gate_up, down), cache, (keys, values) in zip(
             self._layers, self._cache, self._views, strict=True
         ):
             normed = F.rms_norm(hidden, width, norm_in, self._eps).to(self._dtype)
-            heads = F.linear(normed, qkv).view(rows, -1, head_dim)
+            heads = F.linear(normed, qkv, bias_qkv).view(rows, -1, head_dim)
             turned = heads[:, :-kv]
             turned = torch.addcmul(turned * cos, turned.roll(half, dims=-1), sin).to(self._dtype)
             cache[0, :rows, :, at] = turned[:, -kv:]
@@ -118,6 +121,7 @@ class IncrementalLlama:
 
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
+        rows = rows.to(self._embedding.device)
         places = torch.arange(len(rows), device=rows.device)
         moved = torch.nonzero(rows != places)[:, 0]
         if len(moved):
@@ -151,3 +155,9 @@ def _add_product(hidden: Tensor, features: Tensor, weight: Tensor) -> None:
 def _stacked(*layers: nn.Module) -> Tensor:
     """The weights of layers that read the same input as those of one. Shapes: [sum of out, in]."""
     return torch.cat([merged_weight(layer) for layer in layers])
+
+
+def _stacked_bias(*layers: Any, dtype: torch.dtype) -> Tensor | None:
+    """The biases of such layers, [sum of out]; None where they have none."""
+    biases = [layer.bias for layer in layers]
+    return None if biases[0] is None else torch.cat([bias.detach() for bias in biases]).to(dtype)

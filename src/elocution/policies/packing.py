@@ -1,11 +1,12 @@
 """Prompts and completions in one row without padding, each prompt once, for any decoder that transformers can run.
 
-Linear layers see only real positions. Attention alone is padded: a registered attention function unpacks the row,
-lets each completion see its prompt and itself, and packs the result again. So a model keeps its class and its forward,
-and the gradient is that of the plain padded computation.
+A registered attention function lets each completion see its prompt and itself, so a model keeps its class and its
+forward, and the gradient is that of the plain padded computation. On a CPU in full precision nothing is padded; elsewhere
+attention alone is: the row is unpacked for torch's own kernels and packed again.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -16,13 +17,14 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from elocution.policies.base import PolicyBatch
+from elocution.policies.block_attention import Segment, block_attention
 from elocution.policies.states import CellStates
 
-__all__ = ["PackedLayout", "enable_packing", "packed_hidden", "packed_states"]
+__all__ = ["PackedLayout", "enable_packing", "packed_hidden", "packed_states", "padded_attention"]
 
 _NAME = "elocution_packed"
 # A mask of four dimensions is handed through by transformers; the layout brings the real ones.
-_NO_MASK = torch.empty(1, 1, 0, 0)
+_NO_MASK = torch.empty(1, 1, 0, 0, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class PackedLayout:
     the start of the prompt; `prompt_index` [P, L] and `completion_index` [B, T - 1], places in the row, any place where
     there is padding; `prompt_valid`, `completion_valid` of the same shapes; `key_index` [B, L + T - 1], what a completion
     may see, and `key_mask` [B, 1, T - 1, L + T - 1]; `predicts` [B, T], the place from which a cell is
-    predicted; T is the longest completion's length, however wide the grid.
+    predicted; T is the longest completion's length, however wide the grid. `segments` are the prompts and completions.
     """
 
     positions: Tensor
@@ -44,6 +46,7 @@ class PackedLayout:
     key_index: Tensor
     key_mask: Tensor
     predicts: Tensor
+    segments: tuple[Segment, ...]
 
     @classmethod
     def of(cls, batch: PolicyBatch) -> "PackedLayout":
@@ -61,7 +64,7 @@ class PackedLayout:
             ],
             dim=2,
         )
-        last = prompt_index[torch.arange(len(prompt_lengths)), prompt_lengths - 1]
+        last = prompt_index[torch.arange(len(prompt_lengths), device=lengths.device), prompt_lengths - 1]
         return cls(
             positions=torch.cat(
                 [
@@ -76,6 +79,7 @@ class PackedLayout:
             key_index=torch.cat([prompt_index[batch.row_prompt], completion_index], dim=1),
             key_mask=visible[:, None],
             predicts=torch.cat([last[batch.row_prompt][:, None], completion_index], dim=1),
+            segments=_segments(prompt_lengths, (lengths - 1).clamp_min(0), batch.row_prompt),
         )
 
     def pack(self, batch: PolicyBatch) -> Tensor:
@@ -98,7 +102,7 @@ def packed_hidden(model: PreTrainedModel, batch: PolicyBatch) -> Tensor:
     hidden: Tensor = model(
         input_ids=layout.pack(batch)[None],
         position_ids=layout.positions[None],
-        attention_mask=_NO_MASK,
+        attention_mask=_NO_MASK.to(batch.prompt_ids.device),
         use_cache=False,
         packed=layout,
     ).last_hidden_state[0]
@@ -122,6 +126,17 @@ def _places(lengths: Tensor, start: int) -> tuple[Tensor, Tensor]:
     return torch.where(valid, offsets[:, None] + steps, torch.zeros_like(steps)), valid
 
 
+def _segments(prompt_lengths: Tensor, completion_lengths: Tensor, row_prompt: Tensor) -> tuple[Segment, ...]:
+    """Prompts behind nothing and completions behind their prompts, laid end to end. Shapes: [P], [B], [B]."""
+    stops = list(accumulate([*prompt_lengths.tolist(), *completion_lengths.tolist()]))
+    places = [slice(start, stop) for start, stop in pairwise([0, *stops])]
+    prompts, completions = places[: len(prompt_lengths)], places[len(prompt_lengths) :]
+    return tuple(
+        [Segment(place, slice(0, 0)) for place in prompts]
+        + [Segment(place, prompts[row]) for place, row in zip(completions, row_prompt.tolist(), strict=True)]
+    )
+
+
 def _attention(
     module: nn.Module,
     query: Tensor,
@@ -135,6 +150,17 @@ def _attention(
     """Shapes: `query` [1, H, N, d]; `key`, `value` [1, KV, N, d]; returns [1, N, H, d]."""
     if packed is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    if query.device.type == "cpu" and query.dtype == key.dtype == value.dtype in (torch.float32, torch.float64):
+        own = block_attention(query[0], key[0], value[0], packed.segments, scale=scaling)
+        return own.transpose(0, 1)[None], None
+    return padded_attention(query, key, value, packed, scaling), None
+
+
+def padded_attention(query: Tensor, key: Tensor, value: Tensor, packed: PackedLayout, scaling: float | None) -> Tensor:
+    """Attention of a packed row by torch's own kernels, for devices and precisions that `block_attention` is not for.
+
+    Shapes: `query` [1, H, N, d]; `key`, `value` [1, KV, N, d]; returns [1, N, H, d]. `scaling` is d^-1/2 if None.
+    """
     q, k, v = (heads[0].transpose(0, 1) for heads in (query, key, value))  # [N, heads, d]
     sharing = q.shape[1] // k.shape[1]
     k, v = (heads.repeat_interleave(sharing, dim=1) if sharing > 1 else heads for heads in (k, v))
@@ -160,7 +186,7 @@ def _attention(
             scale=scaling,
         )
         parts.append(completions.transpose(1, 2)[packed.completion_valid])
-    return torch.cat(parts)[None], None
+    return torch.cat(parts)[None]
 
 
 AttentionInterface.register(_NAME, _attention)

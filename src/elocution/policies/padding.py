@@ -11,10 +11,10 @@ __all__ = ["pad_prompts", "positions_of"]
 
 
 def pad_prompts(prompts: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
-    """Prompts padded on the left with id 0, and the mask of what is real. Shapes: [P, L] each."""
+    """Prompts padded on the left with id 0, and the mask of what is real, on the CPU. Shapes: [P, L] each."""
     length = max(len(prompt) for prompt in prompts)
-    ids = torch.zeros(len(prompts), length, dtype=torch.long)
-    mask = torch.zeros(len(prompts), length, dtype=torch.long)
+    ids = torch.zeros(len(prompts), length, dtype=torch.long, device="cpu")
+    mask = torch.zeros(len(prompts), length, dtype=torch.long, device="cpu")
     for row, prompt in enumerate(prompts):
         ids[row, length - len(prompt) :] = torch.from_numpy(prompt)
         mask[row, length - len(prompt) :] = 1

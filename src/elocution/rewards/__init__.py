@@ -14,7 +14,7 @@ REWARDS = {
 }
 
 
-def load_reward(config: RewardConfig) -> Reward:
+def load_reward(config: RewardConfig) -> WatchedReward:
     """The reward that `config.type` names: a row of the table or `module:Class`, built with the whole section.
 
     It runs in a thread of its own, and may take `config.call_timeout_s` for building, starting and each scoring.

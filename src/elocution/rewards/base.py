@@ -9,7 +9,18 @@ from elocution.errors import ElocutionError, RewardError
 from elocution.registry import describe_failure
 from elocution.types import Rollout, Score
 
-__all__ = ["FLOOR", "Derived", "Known", "Pending", "Reward", "StreamingReward", "score_all", "start_scoring"]
+__all__ = [
+    "FLOOR",
+    "Derived",
+    "Known",
+    "Pending",
+    "Reward",
+    "StreamingReward",
+    "check_scores_of",
+    "naming",
+    "score_all",
+    "start_scoring",
+]
 
 Found = TypeVar("Found")
 Result = TypeVar("Result", covariant=True)
@@ -83,12 +94,9 @@ def score_all(reward: Reward, rollouts: Sequence[Rollout]) -> list[Score]:
 
     Raises: RewardError if the reward fails, or does not give one `Score` for each rollout.
     """
-    with _naming(reward):
+    with naming(reward):
         scores = list(reward(rollouts))
-    if len(scores) != len(rollouts):
-        raise RewardError(f"the reward {_name(reward)} gave {len(scores)} scores for {len(rollouts)} completions")
-    for score in scores:
-        _check_score(reward, score)
+    check_scores_of(reward, scores, len(rollouts))
     return scores
 
 
@@ -97,7 +105,7 @@ def start_scoring(reward: StreamingReward, rollout: Rollout) -> Pending[Score]:
 
     Raises: RewardError if the reward fails.
     """
-    with _naming(reward):
+    with naming(reward):
         return _Checked(reward, reward.start(rollout))
 
 
@@ -108,18 +116,26 @@ class _Checked:
         self._reward, self._pending = reward, pending
 
     def wait(self, wait_s: float | None) -> bool:
-        with _naming(self._reward):
+        with naming(self._reward):
             return self._pending.wait(wait_s)
 
     def result(self) -> Score:
-        with _naming(self._reward):
+        with naming(self._reward):
             score = self._pending.result()
         _check_score(self._reward, score)
         return score
 
 
+def check_scores_of(reward: Reward, scores: Sequence[object], count: int) -> None:
+    """Raises: RewardError if `reward` did not give one `Score` for each of `count` completions."""
+    if len(scores) != count:
+        raise RewardError(f"the reward {_name(reward)} gave {len(scores)} scores for {count} completions")
+    for score in scores:
+        _check_score(reward, score)
+
+
 @contextmanager
-def _naming(reward: Reward) -> Iterator[None]:
+def naming(reward: Reward) -> Iterator[None]:
     """Makes any failure of the user's class an error that names it."""
     try:
         yield

@@ -5,19 +5,18 @@ A utility is higher where speech is better. A component that was not measured is
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
     "Constraint",
-    "ConstraintState",
     "RunningBaseline",
+    "constraint_penalty",
     "error_power",
     "error_tanh",
     "gate",
     "present_weights",
-    "unit_cosine",
-    "update_constraints",
+    "update_prices",
     "weighted_harmonic_mean",
     "weighted_sum",
     "z_score_gate",
@@ -37,13 +36,6 @@ def error_power(error: float, *, scale: float = 12.0, power: float = 1.5) -> flo
     Source: the improved CosyVoice2 recipe, with scale 12 and power 1.5.
     """
     return math.exp(-scale * _non_negative("error rate", error) ** power)
-
-
-def unit_cosine(cosine: float) -> float:
-    """A cosine in [-1, 1] mapped to [0, 1], so that a gate keeps its sign."""
-    if not -1.0 - 1e-6 <= cosine <= 1.0 + 1e-6:
-        raise ValueError(f"{cosine} is no cosine")
-    return min(1.0, max(0.0, (cosine + 1.0) / 2.0))
 
 
 def present_weights(
@@ -82,7 +74,7 @@ def gate(score: float, error: float, *, beta: float) -> float:
     Raises: ValueError if the score is negative, where more errors would mean more reward.
     """
     if score < 0:
-        raise ValueError(f"a gate needs a score of at least 0, got {score}; map it there, as by `unit_cosine`")
+        raise ValueError(f"a gate needs a score of at least 0, got {score}; map it there first")
     return score * math.exp(-beta * _non_negative("error rate", error))
 
 
@@ -132,54 +124,56 @@ def z_score_gate(
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A measure that must not fall below `at_least`, or rise above `at_most`; one of the two is given."""
+    """A measure whose mean must not fall below `at_least`, or rise above `at_most`; one of the two is given.
+
+    `scale` is the violation that counts as 1, in the measure's unit.
+    """
 
     at_least: float | None = None
     at_most: float | None = None
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         if (self.at_least is None) == (self.at_most is None):
             raise ValueError("a constraint has either at_least or at_most")
 
     def violation(self, value: float) -> float:
-        """How far `value` is on the wrong side; negative on the right side."""
-        return self.at_least - value if self.at_least is not None else value - (self.at_most or 0.0)
+        """How far `value` is on the wrong side, in scales; negative on the right side."""
+        beyond = self.at_least - value if self.at_least is not None else value - (self.at_most or 0.0)
+        return beyond / self.scale
 
 
-@dataclass(frozen=True, slots=True)
-class ConstraintState:
-    """The price of each constraint's violation, learnt over the run; saved with a checkpoint."""
+def constraint_penalty(
+    prices: Mapping[str, float], constraints: Mapping[str, Constraint], values: Mapping[str, float]
+) -> float:
+    """What a completion's reward loses: the sum of price times violation; negative where it does better than it must.
 
-    multipliers: Mapping[str, float] = field(default_factory=dict)
-
-    def penalty(self, constraints: Mapping[str, Constraint], values: Mapping[str, float]) -> float:
-        """What a completion's reward loses: the sum of price times violation over the measures that it has."""
-        return sum(
-            self.multipliers.get(name, 0.0) * max(0.0, constraint.violation(values[name]))
-            for name, constraint in constraints.items()
-            if name in values
-        )
+    It is linear, so that its mean is price times the violation of the mean, which `update_prices` watches.
+    """
+    return sum(prices.get(name, 0.0) * constraint.violation(values[name]) for name, constraint in constraints.items())
 
 
-def update_constraints(
-    state: ConstraintState,
+def update_prices(
+    prices: Mapping[str, float],
     constraints: Mapping[str, Constraint],
     means: Mapping[str, float],
     *,
     rate: float,
     largest: float,
-) -> ConstraintState:
+) -> dict[str, float]:
     """One step of dual ascent: a price rises while the batch mean violates its constraint, and falls to 0 while it holds.
+
+    A constraint without a mean keeps its price.
 
     Source: Lagrangian relaxation as in constrained policy optimisation, Achiam et al. 2017, arXiv:1705.10528, in its
     primal-dual form.
     """
-    multipliers = dict(state.multipliers)
+    updated = dict(prices)
     for name, constraint in constraints.items():
         if name in means:
-            moved = multipliers.get(name, 0.0) + rate * constraint.violation(means[name])
-            multipliers[name] = min(largest, max(0.0, moved))
-    return replace(state, multipliers=multipliers)
+            moved = updated.get(name, 0.0) + rate * constraint.violation(means[name])
+            updated[name] = min(largest, max(0.0, moved))
+    return updated
 
 
 def _same_names(values: Mapping[str, float], weights: Mapping[str, float]) -> list[str]:

@@ -7,7 +7,7 @@ from functools import partial
 from elocution.config.tree import ComponentConfig, RewardConfig
 from elocution.errors import ConfigError
 from elocution.measures import check_recognisers
-from elocution.measures.facts import FACTS, Findings, SpokenText, build_listener
+from elocution.measures.facts import FACTS, Findings, SpokenText
 from elocution.rewards.base import FLOOR
 from elocution.rewards.combine import (
     error_power,
@@ -18,10 +18,12 @@ from elocution.rewards.combine import (
     weighted_sum,
 )
 from elocution.rewards.listening import ListeningReward
+from elocution.rewards.own_parts import build_parts_listener, check_own_part, is_own_part
 from elocution.rewards.pool import ScoringPool
+from elocution.rewards.running import RunningValues
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["CompositeReward", "utility"]
+__all__ = ["CompositeReward", "utility", "wanted_facts"]
 
 
 def utility(config: ComponentConfig, value: float) -> float:
@@ -40,10 +42,29 @@ def utility(config: ComponentConfig, value: float) -> float:
             return max(0.0, 1.0 - outside / config.scale)
 
 
+def wanted_facts(config: RewardConfig) -> tuple[str, ...]:
+    """The facts that the components, the constraints and the gate of `config` need; `module:Class` is a reward's value.
+
+    Raises: ConfigError if there is no such fact, or no such reward.
+    """
+    facts = [component.fact for component in config.components.values()]
+    facts += [constraint.fact for constraint in config.constraints.values()]
+    wanted = dict.fromkeys(facts + (["wer"] if config.gate_beta else []))
+    own = [name for name in wanted if is_own_part(name)]
+    for name in own:
+        check_own_part(name)
+    if unknown := sorted(wanted.keys() - FACTS.keys() - set(own)):
+        raise ConfigError(
+            f"reward.components and reward.constraints: no measure {', '.join(unknown)}; known are {', '.join(FACTS)}"
+        )
+    return tuple(wanted)
+
+
 class CompositeReward(ListeningReward[SpokenText, Findings]):
     """`combine` of the components' utilities, times `exp(-gate_beta * WER)`; in [0, 1], higher is better.
 
     `parts` are the utilities by component, `raw` the facts. A completion of which nothing was heard takes `FLOOR`.
+    What depends on the steps before, `z_score` and constraints, is `state`; until then `z_score` is a sum.
     """
 
     def __init__(self, config: RewardConfig, pool: ScoringPool[SpokenText, Findings] | None = None) -> None:
@@ -51,12 +72,10 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
             raise ConfigError('reward.type = "composite" needs at least one [reward.components.NAME]')
         self._config = config
         self._weights = {name: component.weight for name, component in config.components.items()}
-        self._wanted = tuple(
-            dict.fromkeys([c.fact for c in config.components.values()] + (["wer"] if config.gate_beta else []))
-        )
-        if unknown := sorted(set(self._wanted) - FACTS.keys()):
-            raise ConfigError(f"reward.components: no measure {', '.join(unknown)}; known are {', '.join(FACTS)}")
-        sources = {FACTS[name].by for name in self._wanted}
+        self._constrained = [constraint.fact for constraint in config.constraints.values()]
+        self._wanted = wanted_facts(config)
+        self.state = RunningValues(config)
+        sources = {FACTS[name].by for name in self._wanted if name in FACTS}
         check_recognisers(
             transcriber=config.asr if "recogniser" in sources else None,
             phoneme_scorer=config.nll if "phonemes" in sources else None,
@@ -64,7 +83,7 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
         super().__init__(
             pool
             or ScoringPool(
-                partial(build_listener, self._wanted, asr=config.asr, nll=config.nll),
+                partial(build_parts_listener, self._wanted, config),
                 workers=config.workers,
                 timeout_s=config.timeout_s,
             )
@@ -83,7 +102,8 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
             if component.fact in found.facts
         }
         weights = present_weights(utilities, self._weights, on_missing=config.on_missing)
-        if weights is None or (config.gate_beta and "wer" not in found.facts):
+        needed = [*(["wer"] if config.gate_beta else []), *(self._constrained if config.on_missing == "drop" else [])]
+        if weights is None or any(name not in found.facts for name in needed):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in found.failures.items())
             return Score(value=None, raw=found.facts, transcript=found.transcript, error=f"not measured: {reasons}")
         combine = weighted_harmonic_mean if config.combine == "harmonic" else weighted_sum

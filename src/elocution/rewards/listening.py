@@ -9,10 +9,30 @@ from elocution.rewards.base import Derived, Known, Pending
 from elocution.rewards.pool import ScoringPool
 from elocution.types import Audio, Outcome, Rollout, Score
 
-__all__ = ["ListeningReward"]
+__all__ = ["ListeningReward", "distinct_clips"]
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
+
+
+def distinct_clips(rollouts: Sequence[Rollout]) -> tuple[dict[int, Audio], dict[int, int]]:
+    """Which clips are to be heard, by the index of their rollout, the longest first, so that workers end together; and
+    for each audible rollout, which of them is its own.
+
+    Rollouts that share one audio object, text and language share a clip. Those without speech have none.
+    """
+    audible = {
+        index: rollout.audio
+        for index, rollout in enumerate(rollouts)
+        if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
+    }
+    firsts: dict[tuple[int, str, str], int] = {}
+    first_of = {}
+    for index, audio in audible.items():
+        utterance = rollouts[index].utterance
+        first_of[index] = firsts.setdefault((id(audio), utterance.text, utterance.language), index)
+    order = sorted(firsts.values(), key=lambda index: (-audible[index].duration_s, index))
+    return {index: audible[index] for index in order}, first_of
 
 
 class ListeningReward(ABC, Generic[Task, Found]):
@@ -31,19 +51,12 @@ class ListeningReward(ABC, Generic[Task, Found]):
         self._pool.__exit__(kind, error, trace)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        """Clips that share one audio object and text are listened to once, the longest first, so that workers end together."""
-        audible = {
-            index: rollout.audio
-            for index, rollout in enumerate(rollouts)
-            if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
-        }
-        keys = {index: (id(audio), rollouts[index].utterance.text) for index, audio in audible.items()}
-        firsts = {key: index for index, key in reversed(keys.items())}
-        order = sorted(firsts.values(), key=lambda index: (-audible[index].duration_s, index))
-        heard = self._pool.map([self._task(rollouts[index], audible[index]) for index in order])
-        found = {keys[index]: one for index, one in zip(order, heard, strict=True)}
+        """Clips that are the same are listened to once."""
+        order, first_of = distinct_clips(rollouts)
+        heard = self._pool.map([self._task(rollouts[index], audio) for index, audio in order.items()])
+        found = dict(zip(order, heard, strict=True))
         return [
-            self._judge(found[keys[index]]) if index in keys else self._without_speech(rollout)
+            self._judge(found[first_of[index]]) if index in first_of else self._without_speech(rollout)
             for index, rollout in enumerate(rollouts)
         ]
 

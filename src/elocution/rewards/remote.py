@@ -5,8 +5,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,8 +17,12 @@ from elocution.config.secrets import read_secret
 from elocution.config.tree import RewardConfig
 from elocution.errors import ConfigError, RewardError, RewardUnavailable
 from elocution.kserve import InferResponse, Tensor, text_tensor, texts_of
+from elocution.rewards.base import Known, Pending
+from elocution.rewards.coalesce import Coalescer
 from elocution.rewards.endpoints import Endpoints
 from elocution.rewards.kserve_client import KServeClient, RequestRefused
+from elocution.rewards.listening import distinct_clips
+from elocution.rewards.running import RunningValues
 from elocution.rewards.self_test import SelfTest, check_scores, load_self_test
 from elocution.types import Audio, Outcome, Rollout, Score
 
@@ -39,7 +43,8 @@ class RemoteReward:
 
     Entering it tests every server with `reward.self_test`. A completion without speech takes what the servers give
     silence, and is not sent. A request that fails is sent again, to another server if there is one, until its retries
-    or its deadline run out; then its clips have no score.
+    or its deadline run out; then its clips have no score. Completions that come one by one share requests with those
+    that come within `reward.remote.max_delay_ms`. `state` is that of a `composite` whose parts the servers measure.
     """
 
     def __init__(self, config: RewardConfig) -> None:
@@ -51,9 +56,12 @@ class RemoteReward:
         self._token = read_secret(remote.token_env, "reward.remote.token_env")
         self._endpoints = Endpoints(self._urls)
         self._client: KServeClient | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._coalescer: Coalescer[_Spoken, Score] | None = None
         self._closing = threading.Event()
         self._numbers = itertools.count()
         self._floor: Score | None = None
+        self.state = RunningValues(config)
 
     def __enter__(self) -> Self:
         self._closing.clear()
@@ -63,6 +71,13 @@ class RemoteReward:
         except BaseException:
             self._close()
             raise
+        self._threads = ThreadPoolExecutor(self._remote.concurrency, thread_name_prefix="reward")
+        self._coalescer = Coalescer(
+            self._score_request,
+            self._threads,
+            size=self._remote.clips_per_request,
+            wait_s=self._remote.max_delay_ms / 1000,
+        )
         return self
 
     def __exit__(
@@ -71,43 +86,38 @@ class RemoteReward:
         self._close()
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        """One score for each rollout, in order.
+        """One score for each rollout, in order. Clips that are the same are sent once.
 
         Raises: RewardError if the servers have not been tested, because the reward was not entered.
         """
-        if self._floor is None:
-            raise RewardError("the reward 'remote' must be entered before it scores")
-        clips = {
-            index: (rollout.utterance.text, rollout.utterance.language, rollout.audio)
-            for index, rollout in enumerate(rollouts)
-            if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
-        }
-        scores = self._score_clips(clips)
+        if self._threads is None:
+            raise _not_entered()
+        order, first_of = distinct_clips(rollouts)
+        clips = [_spoken(rollouts[index], audio) for index, audio in order.items()]
+        size = self._remote.clips_per_request
+        requests = [clips[start : start + size] for start in range(0, len(clips), size)]
+        answers = itertools.chain.from_iterable(self._threads.map(self._score_request, requests))
+        found = dict(zip(order, answers, strict=True))
         return [
-            scores[index] if index in scores else self._without_speech(rollout)
+            found[first_of[index]] if index in first_of else self._without_speech(rollout)
             for index, rollout in enumerate(rollouts)
         ]
+
+    def start(self, rollout: Rollout) -> Pending[Score]:
+        """Begins to score `rollout`, as soon as a request is full or it has waited long enough for others.
+
+        Raises: RewardError if the servers have not been tested, because the reward was not entered.
+        """
+        if self._coalescer is None:
+            raise _not_entered()
+        if rollout.outcome is not Outcome.SPEECH or rollout.audio is None:
+            return Known(self._without_speech(rollout))
+        return _Answer(self._coalescer.submit(_spoken(rollout, rollout.audio)))
 
     def _without_speech(self, rollout: Rollout) -> Score:
         if rollout.outcome is Outcome.SPEECH or self._floor is None:
             return Score(value=None, error="the completion is marked as speech but has no audio")
         return self._floor
-
-    def _score_clips(self, clips: Mapping[int, _Spoken]) -> dict[int, Score]:
-        """Scores by index. Clips that share one audio object and text are sent once, the longest first."""
-        distinct = {(id(audio), text, language): (text, language, audio) for text, language, audio in clips.values()}
-        order = sorted(distinct.values(), key=lambda clip: clip[2].duration_s, reverse=True)
-        size = self._remote.clips_per_request
-        requests = [order[start : start + size] for start in range(0, len(order), size)]
-        with ThreadPoolExecutor(self._remote.concurrency, thread_name_prefix="reward") as threads:
-            try:
-                answers = list(itertools.chain.from_iterable(threads.map(self._score_request, requests)))
-            except BaseException:
-                self._closing.set()
-                threads.shutdown(cancel_futures=True)
-                raise
-        found = {(id(clip[2]), clip[0], clip[1]): score for clip, score in zip(order, answers, strict=True)}
-        return {index: found[id(audio), text, language] for index, (text, language, audio) in clips.items()}
 
     def _score_request(self, clips: Sequence[_Spoken]) -> list[Score]:
         """The scores of the clips of one request. What a server leaves unscored is asked of another.
@@ -199,9 +209,39 @@ class RemoteReward:
     def _close(self) -> None:
         self._closing.set()
         self._floor = None
+        if self._coalescer is not None:
+            self._coalescer.close()
+            self._coalescer = None
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)  # a server that hangs must not hold up the end
+            self._threads = None
         if self._client is not None:
             self._client.close()
             self._client = None
+
+
+class _Answer:
+    """The score of a clip in a request that is under way, or waits for others to share it."""
+
+    def __init__(self, future: "Future[Score]") -> None:
+        self._future = future
+
+    def wait(self, wait_s: float | None) -> bool:
+        wait([self._future], wait_s)
+        return self._future.done()
+
+    def result(self) -> Score:
+        if self._future.cancelled():
+            return Score(value=None, error="the reward was closed before the clip was sent")
+        return self._future.result()
+
+
+def _spoken(rollout: Rollout, audio: Audio) -> _Spoken:
+    return rollout.utterance.text, rollout.utterance.language, audio
+
+
+def _not_entered() -> RewardError:
+    return RewardError("the reward 'remote' must be entered before it scores")
 
 
 def _unscored(error: RewardError) -> Score:

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from elocution.errors import ConfigError, ElocutionError, RewardError, RewardUnavailable
 from elocution.registry import build_part, describe_failure
 from elocution.rewards.base import Pending, Reward, StreamingReward, score_all, start_scoring
+from elocution.rewards.state import CheckedState
 from elocution.types import Rollout, Score
 
 __all__ = ["WatchedReward", "WatchedStreamingReward"]
@@ -76,6 +77,11 @@ class WatchedReward:
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         """Raises: RewardError if the reward breaks its contract; RewardUnavailable if it takes longer than it may."""
         return self._call(f"scoring {len(rollouts)} completions", lambda: score_all(self._reward, rollouts))
+
+    @property
+    def state(self) -> CheckedState:
+        """What the reward carries from step to step. It runs in the thread that asks, or it would wait for scoring."""
+        return CheckedState(self._reward)
 
     def _call(self, activity: str, work: Callable[[], Result]) -> Result:
         if self._thread.has_ended:

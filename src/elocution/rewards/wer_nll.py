@@ -7,7 +7,7 @@ from functools import partial
 
 from elocution.config.tree import RewardConfig
 from elocution.measures import PhonemeScorer, Transcriber, check_recognisers, load_phoneme_scorer, load_transcriber
-from elocution.measures.compare import compare
+from elocution.measures.compare import Comparison, compare, compare_by
 from elocution.rewards.base import FLOOR
 from elocution.rewards.combine import error_tanh, weighted_harmonic_mean
 from elocution.rewards.listening import ListeningReward
@@ -15,8 +15,13 @@ from elocution.rewards.pool import ScoringPool
 from elocution.text.normalize import normalize
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["Heard", "WerNllReward", "harmonic_reward", "listen", "utilities"]
+__all__ = ["Comparing", "Heard", "SaidText", "WerNllReward", "harmonic_reward", "listen", "utilities"]
 
+
+Comparing = Callable[[str, str, str], Comparison]
+"""Called as (wanted, heard, language)."""
+SaidText = tuple[Audio, str, str]
+"""A clip, what it should say, and in which language (ISO 639-1)."""
 
 _FLOOR_PARTS = {"wer": 0.0, "nll": 0.0}
 
@@ -52,25 +57,27 @@ def harmonic_reward(
     return weighted_harmonic_mean(found, {"wer": lambda_wer, "nll": lambda_nll})
 
 
-class WerNllReward(ListeningReward[tuple[Audio, str], Heard]):
+class WerNllReward(ListeningReward[SaidText, Heard]):
     """`harmonic_reward` of a transcript's WER and the wanted text's likelihood, in [0, 1]; higher is better.
 
     `parts` are the two utilities. `raw` keeps `wer` and, where it is finite, `nll`; `empty_transcript` is 1 where
     nothing was heard, and then the value is `FLOOR`.
     """
 
-    def __init__(self, config: RewardConfig, pool: ScoringPool[tuple[Audio, str], Heard] | None = None) -> None:
+    def __init__(self, config: RewardConfig, pool: ScoringPool[SaidText, Heard] | None = None) -> None:
         check_recognisers(transcriber=config.asr, phoneme_scorer=config.nll)
         self._config = config
         super().__init__(
             pool
             or ScoringPool(
-                partial(_build_listener, config.asr, config.nll), workers=config.workers, timeout_s=config.timeout_s
+                partial(_build_listener, config.asr, config.nll, partial(compare_by, config.metric, config.normalizer)),
+                workers=config.workers,
+                timeout_s=config.timeout_s,
             )
         )
 
-    def _task(self, rollout: Rollout, audio: Audio) -> tuple[Audio, str]:
-        return audio, rollout.utterance.text
+    def _task(self, rollout: Rollout, audio: Audio) -> SaidText:
+        return audio, rollout.utterance.text, rollout.utterance.language
 
     def _floor(self) -> Score:
         """Every word deleted, nothing heard."""
@@ -91,17 +98,17 @@ class WerNllReward(ListeningReward[tuple[Audio, str], Heard]):
         return Score(value, raw, heard.transcript, parts=parts)
 
 
-def _build_listener(asr: str, nll: str) -> Callable[[tuple[Audio, str]], Heard]:
-    return partial(listen, load_transcriber(asr), load_phoneme_scorer(nll))
+def _build_listener(asr: str, nll: str, compared: Comparing) -> Callable[[SaidText], Heard]:
+    return partial(listen, load_transcriber(asr), load_phoneme_scorer(nll), compared=compared)
 
 
-def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: tuple[Audio, str]) -> Heard:
+def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: SaidText, *, compared: Comparing = compare) -> Heard:
     """Transcribes a clip and scores its text. An empty transcript is WER 1, whatever the likelihood.
 
     A word recogniser finds words in noise, hum and music; where the phoneme recogniser hears no speech, nothing was
     said, and the transcript is empty.
     """
-    audio, text = clip
-    likelihood = scorer.score(audio, normalize(text, "en"))
-    compared = compare(text, transcriber.transcribe(audio) if likelihood.is_speech else "", "en")
-    return Heard(" ".join(compared.hypothesis), compared.counts.rate, likelihood.nll)
+    audio, text, language = clip
+    likelihood = scorer.score(audio, normalize(text, language))
+    edits = compared(text, transcriber.transcribe(audio) if likelihood.is_speech else "", language)
+    return Heard(" ".join(edits.hypothesis), edits.counts.rate, likelihood.nll)

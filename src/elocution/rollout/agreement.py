@@ -40,12 +40,13 @@ def score_completions(
     prompt_ids, prompt_mask = pad_prompts(prompts)
     longest = max(len(ids) for ids in completions)
     shape = (len(completions), longest, policy.num_channels)
-    ids = torch.full(shape, int(completions[0][0, 0]), dtype=torch.long)
-    mask = torch.zeros(shape, dtype=torch.bool)
+    ids = torch.full(shape, int(completions[0][0, 0]), dtype=torch.long, device="cpu")
+    mask = torch.zeros(shape, dtype=torch.bool, device="cpu")
     for row, completion in enumerate(completions):
         ids[row, : len(completion)] = torch.from_numpy(completion)
         mask[row, : len(completion)] = True
-    batch = PolicyBatch(prompt_ids, prompt_mask, torch.arange(len(prompts)), ids, mask)
+    row_prompt = torch.arange(len(prompts), device="cpu")
+    batch = PolicyBatch(prompt_ids, prompt_mask, row_prompt, ids, mask).to(next(policy.model.parameters()).device)
     logprobs, _ = policy.logprobs(batch, temperature=temperature)
     return [logprobs[row, : len(completion)].float().cpu().numpy() for row, completion in enumerate(completions)]
 

@@ -43,7 +43,7 @@ class LegalRanges:
 
 @lru_cache(maxsize=8)  # the server makes a new processor for every batch
 def _mask(ranges: tuple[int, ...], vocabulary: int, device: torch.device) -> Tensor:
-    mask = torch.zeros(vocabulary, dtype=torch.bool)
+    mask = torch.zeros(vocabulary, dtype=torch.bool, device="cpu")
     for first, last in zip(ranges[::2], ranges[1::2], strict=True):
         mask[first : last + 1] = True
     return mask.to(device)

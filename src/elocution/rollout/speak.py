@@ -1,4 +1,8 @@
-"""Utterances -> rollouts: requests to an engine, each distinct code sequence decoded once, outcomes typed."""
+"""Utterances -> rollouts: requests to an engine, each distinct code sequence decoded once, outcomes typed.
+
+What was spoken in a given voice is decoded as one clip with the recording's codes before it, as the policy heard it, and
+then cut: no reward or judge hears the recording.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +14,7 @@ from elocution.codecs.base import Codec
 from elocution.policies.base import Policy
 from elocution.rollout.base import RolloutEngine, RolloutRequest, in_order
 from elocution.rollout.outcomes import classify_outcome
-from elocution.types import Audio, Completion, FinishReason, Rollout, Utterance
+from elocution.types import Audio, Completion, FinishReason, Rollout, Utterance, Voice
 
 __all__ = ["Speaker", "SpokenGroup", "token_budget"]
 
@@ -48,15 +52,26 @@ class Speaker:
         self._keep_truncated = keep_truncated
 
     def check(self, utterance: Utterance) -> str | None:
-        """Why the utterance cannot be spoken, by its words or by its length, or None."""
+        """Why the utterance cannot be spoken, by its voice, its words or its length, or None."""
+        if utterance.voice and (reason := self._check_voice(utterance.voice)):
+            return reason
         if reason := self._policy.check_text(utterance):
             return reason
         prompt, budget = len(self._policy.prompt_ids(utterance)), self._budget(utterance)
         if prompt + budget > self._policy.max_positions:
             return (
                 f"the prompt's {prompt} tokens and a budget of {budget} exceed the model's {self._policy.max_positions} "
-                "positions; shorten the text, or lower rollout.max_codes_per_char or rollout.min_codes"
+                "positions; shorten the text or its voice, or lower rollout.max_codes_per_char or rollout.min_codes"
             )
+        return None
+
+    def _check_voice(self, voice: Voice) -> str | None:
+        books, size = self._policy.num_codebooks, self._policy.codebook_size
+        codes = voice.codes
+        if codes.ndim != 2 or codes.shape[1] != books or not len(codes):
+            return f"the codes of its voice have shape {codes.shape}, the policy writes [F >= 1, {books}]"
+        if codes.min() < 0 or codes.max() >= size:
+            return f"the codes of its voice span {codes.min()}…{codes.max()}, the policy writes 0…{size - 1}"
         return None
 
     def speak(self, utterances: Sequence[Utterance], seeds: Sequence[Sequence[tuple[int, ...]]]) -> list[SpokenGroup]:
@@ -89,12 +104,36 @@ class Speaker:
     def voice(self, rows: Sequence[tuple[Utterance, Completion]], known: dict[bytes, Audio]) -> list[Rollout]:
         """Makes completions audible. `known` holds the clips of codes that were decoded before, and gets the new ones."""
         codes = [self._policy.codes(completion.ids) for _, completion in rows]
-        new = {clip.tobytes(): clip for clip in codes if len(clip) and clip.tobytes() not in known}
+        keys = [_key(utterance.voice, clip) for (utterance, _), clip in zip(rows, codes, strict=True)]
+        new = {
+            key: (utterance.voice, clip)
+            for (utterance, _), clip, key in zip(rows, codes, keys, strict=True)
+            if len(clip) and key not in known
+        }
         if new:
-            known.update(zip(new, self._codec.decode(list(new.values())), strict=True))
+            known.update(zip(new, self._decode(list(new.values())), strict=True))
         rollouts = []
-        for (utterance, completion), clip in zip(rows, codes, strict=True):
-            sound = known[clip.tobytes()] if len(clip) else None
+        for (utterance, completion), clip, key in zip(rows, codes, keys, strict=True):
+            sound = known[key] if len(clip) else None
             reason = FinishReason.STOP if self._keep_truncated else completion.finish_reason
             rollouts.append(Rollout(utterance, completion, clip, sound, classify_outcome(clip, sound, reason)))
         return rollouts
+
+    def _decode(self, clips: Sequence[tuple[Voice | None, NDArray[np.int64]]]) -> list[Audio]:
+        """The sound of each clip's own codes, after those of its voice."""
+        joint = [clip if voice is None else np.concatenate([voice.codes, clip]) for voice, clip in clips]
+        return [
+            audio if voice is None else self._cut(audio, len(voice.codes))
+            for (voice, _), audio in zip(clips, self._codec.decode(joint), strict=True)
+        ]
+
+    def _cut(self, audio: Audio, frames: int) -> Audio:
+        """What comes after the first `frames` codes."""
+        start = round(frames * self._codec.sample_rate / self._codec.frame_rate)
+        return Audio(audio.samples[start:], audio.sample_rate)
+
+
+def _key(voice: Voice | None, codes: NDArray[np.int64]) -> bytes:
+    """Equal for clips that sound alike: the same codes after those of the same voice."""
+    own = codes.tobytes()
+    return own if voice is None else len(voice.codes).to_bytes(8) + voice.codes.tobytes() + own

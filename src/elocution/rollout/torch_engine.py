@@ -58,16 +58,17 @@ class TorchEngine:
         if self._weights_state() != self._published:
             raise EngineError("the policy's weights have changed since they were published to the engine")
         prompt_of = {index: place for place, index in enumerate(dict.fromkeys(index for index, _ in rows))}
-        row_prompt = torch.tensor([prompt_of[index] for index, _ in rows])
-        budgets = torch.tensor([requests[index].max_new for index, _ in rows])
-        longest = int(budgets.max())
-        channels, legal = self._policy.num_channels, self._policy.legal_ids
-        uniforms = _uniforms([requests[index].seeds[sibling] for index, sibling in rows], longest, channels)
-        stops = torch.tensor(sorted(self._policy.stop_ids))
-        ids = torch.zeros(longest, len(rows), channels, dtype=torch.long)
-        logprobs = torch.zeros(longest, len(rows), channels)
-        active = torch.arange(len(rows))  # row of the batch behind each row of the model
+        row_prompt = torch.tensor([prompt_of[index] for index, _ in rows], device="cpu")
+        longest, channels = max(requests[index].max_new for index, _ in rows), self._policy.num_channels
         logits = self._model.prefill([requests[index].prompt_ids for index in prompt_of], row_prompt, longest)
+        device = logits.device
+        budgets = torch.tensor([requests[index].max_new for index, _ in rows], device=device)
+        legal = self._policy.legal_ids.to(device)
+        uniforms = _uniforms([requests[index].seeds[sibling] for index, sibling in rows], longest, channels).to(device)
+        stops = torch.tensor(sorted(self._policy.stop_ids), device=device)
+        ids = torch.zeros(longest, len(rows), channels, dtype=torch.long, device=device)
+        logprobs = torch.zeros(longest, len(rows), channels, device=device)
+        active = torch.arange(len(rows), device=device)  # row of the batch behind each row of the model
         for position in range(longest):
             choice, logprob = _draw(logits, uniforms[position, active], self.temperature)
             drawn = legal[choice]
@@ -78,8 +79,8 @@ class TorchEngine:
             if over.any():
                 for row, stopped in zip(active[over].tolist(), stop[over].tolist(), strict=True):
                     completion = Completion(
-                        ids=ids[: position + 1, row].numpy().copy(),
-                        rollout_logprobs=logprobs[: position + 1, row].numpy().copy(),
+                        ids=ids[: position + 1, row].cpu().numpy().copy(),
+                        rollout_logprobs=logprobs[: position + 1, row].cpu().numpy().copy(),
                         finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,
                         policy_version=self._version,
                     )
@@ -95,7 +96,7 @@ class TorchEngine:
 def _fill_holes(live: Tensor) -> Tensor:
     """The live rows, as many as can staying at their place: rows from the end stand in for finished ones. [B] -> [B']."""
     rows = torch.nonzero(live)[:, 0]
-    places = torch.arange(len(rows))
+    places = torch.arange(len(rows), device=rows.device)
     stay = rows[rows < len(rows)]
     places[torch.isin(places, stay, invert=True)] = rows[rows >= len(rows)]
     return places

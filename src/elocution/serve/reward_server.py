@@ -13,6 +13,7 @@ from elocution.config.secrets import read_secret
 from elocution.config.tree import RunConfig
 from elocution.errors import ConfigError, RewardError
 from elocution.rewards import load_reward
+from elocution.rewards.languages import check_languages
 from elocution.rewards.self_test import SelfTest, check_scores, load_self_test
 from elocution.serve.metrics import RewardMetrics
 from elocution.serve.reward_app import RewardService, build_app
@@ -36,6 +37,7 @@ def check_server_config(config: RunConfig) -> None:
             'reward.type is "remote", which asks a reward server; a server needs a reward of its own, '
             "for example --set reward.type=wer_nll"
         )
+    check_languages(config.reward, config.data.languages)
     read_secret(config.reward_server.token_env, "reward_server.token_env")
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 import numpy as np
@@ -52,11 +52,17 @@ class Clip:
 
     def key(self) -> bytes:
         """Equal for clips that must score the same."""
-        sound = self.sound
-        samples = sound.samples if isinstance(sound, Audio) else sound
-        rate = sound.sample_rate if isinstance(sound, Audio) else 0
-        head = repr((self.text, self.language, rate, samples.shape, samples.dtype.str)).encode()
-        return hashlib.blake2b(head + b"\0" + np.ascontiguousarray(samples).tobytes(), digest_size=16).digest()
+        digest = hashlib.blake2b(digest_size=16)
+        for field in fields(self):  # all of them, so that none can be forgotten here
+            value = getattr(self, field.name)
+            samples = value.samples if isinstance(value, Audio) else value
+            if isinstance(samples, np.ndarray):
+                rate = value.sample_rate if isinstance(value, Audio) else 0
+                digest.update(repr((field.name, rate, samples.shape, samples.dtype.str)).encode())
+                digest.update(np.ascontiguousarray(samples).tobytes())
+            else:
+                digest.update(repr((field.name, value)).encode())
+        return digest.digest()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Scored groups -> tensors for the learner: advantages, optimiser steps, micro-batches. Loads no model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ __all__ = [
     "LearnerBatch",
     "TrainingGroup",
     "advantages_of",
+    "filler_batch",
     "learner_batch",
     "micro_batches",
     "minibatches",
@@ -57,6 +58,17 @@ class LearnerBatch:
         lengths = self.policy.completion_mask.any(dim=-1).sum(dim=1)
         return int(self.policy.prompt_mask.sum() + (lengths - 1).clamp_min(0).sum())
 
+    def to(self, device: torch.device) -> "LearnerBatch":
+        """The same batch on `device`; itself if it is there already."""
+        if self.advantages.device == device:
+            return self
+        moved = {
+            field.name: getattr(self, field.name).to(device, non_blocking=True)
+            for field in fields(self)
+            if field.name != "policy"
+        }
+        return LearnerBatch(policy=self.policy.to(device), **moved)
+
 
 def advantages_of(
     groups: Sequence[RolloutGroup],
@@ -71,18 +83,19 @@ def advantages_of(
 
     Raises: ConfigError if a score lacks a part that has a weight.
     """
-    scored = torch.tensor([[score.value is not None for score in g.scores] for g in groups])
+    scored = torch.tensor([[score.value is not None for score in g.scores] for g in groups], device="cpu")
     if estimator == "gdpo":
         weights = part_weights or {}
         parts = [[_parts(score, weights) for score in g.scores] for g in groups]
         result = gdpo_advantages(
-            torch.tensor(parts, dtype=torch.float64),
+            torch.tensor(parts, dtype=torch.float64, device="cpu"),
             scored,
-            torch.tensor(list(weights.values()), dtype=torch.float64),
+            torch.tensor(list(weights.values()), dtype=torch.float64, device="cpu"),
             std_floor=std_floor,
         )
     else:
-        rewards = torch.tensor([[score.value or 0.0 for score in g.scores] for g in groups], dtype=torch.float64)
+        values = [[score.value or 0.0 for score in g.scores] for g in groups]
+        rewards = torch.tensor(values, dtype=torch.float64, device="cpu")
         result = ADVANTAGES[estimator](rewards, scored, std_floor=std_floor)
     return AdvantageBatch(
         advantages=tuple(map(tuple, result.advantages.tolist())), has_signal=tuple(result.has_signal.tolist())
@@ -159,7 +172,7 @@ def micro_batches(
 
 
 def learner_batch(groups: Sequence[TrainingGroup], old_logprobs: Mapping[int, Tensor] | None = None) -> LearnerBatch:
-    """Tensors of a few groups, completions padded on the right to the longest.
+    """Tensors of a few groups on the CPU, completions padded on the right to the longest.
 
     `old_logprobs` are the trainer's own [T, C], by the id() of each completion; without them ratios start from the
     log-probs of the rollout.
@@ -170,19 +183,35 @@ def learner_batch(groups: Sequence[TrainingGroup], old_logprobs: Mapping[int, Te
     channels = rows[0][1].completion.ids.shape[1]
     shape = (len(rows), longest, channels)
     padding_id = int(rows[0][1].completion.ids[0, 0])  # any id that the policy may draw
-    ids = torch.full(shape, padding_id, dtype=torch.long)
-    mask = torch.zeros(shape, dtype=torch.bool)
-    drawn_at, old = torch.zeros(shape), torch.zeros(shape)
+    ids = torch.full(shape, padding_id, dtype=torch.long, device="cpu")
+    mask = torch.zeros(shape, dtype=torch.bool, device="cpu")
+    drawn_at, old = torch.zeros(shape, device="cpu"), torch.zeros(shape, device="cpu")
     for row, (_, rollout) in enumerate(rows):
         length = len(rollout.completion.ids)
         ids[row, :length] = torch.from_numpy(rollout.completion.ids)
         drawn_at[row, :length] = torch.from_numpy(rollout.completion.rollout_logprobs)
         old[row, :length] = old_logprobs[id(rollout.completion)] if old_logprobs else drawn_at[row, :length]
         mask[row, :length] = True
+    row_prompt = torch.tensor([index for index, _ in rows], device="cpu")
+    finished = [rollout.completion.finish_reason is FinishReason.STOP for _, rollout in rows]
     return LearnerBatch(
-        policy=PolicyBatch(prompt_ids, prompt_mask, torch.tensor([index for index, _ in rows]), ids, mask),
-        advantages=torch.tensor([advantage for group in groups for advantage in group.advantages]),
-        finished=torch.tensor([rollout.completion.finish_reason is FinishReason.STOP for _, rollout in rows]),
+        policy=PolicyBatch(prompt_ids, prompt_mask, row_prompt, ids, mask),
+        advantages=torch.tensor([advantage for group in groups for advantage in group.advantages], device="cpu"),
+        finished=torch.tensor(finished, device="cpu"),
         old_logprobs=old,
         rollout_logprobs=drawn_at,
+    )
+
+
+def filler_batch(legal_id: int, num_channels: int) -> LearnerBatch:
+    """The smallest batch there is, for a process that must compute as often as the others; to be given no weight."""
+    one = torch.ones(1, 1, dtype=torch.long, device="cpu")
+    cell = torch.ones(1, 1, num_channels, dtype=torch.long, device="cpu")
+    nothing = torch.zeros(1, 1, num_channels, device="cpu")
+    return LearnerBatch(
+        policy=PolicyBatch(one * legal_id, one, one[0] * 0, cell * legal_id, cell.bool()),
+        advantages=nothing[0, 0, :1],
+        finished=one[0].bool(),
+        old_logprobs=nothing,
+        rollout_logprobs=nothing,
     )

@@ -1,7 +1,7 @@
 """Checkpoints: a folder that appears whole or not at all, and is checked before it is used.
 
 `step_N/` holds `model/` (a checkpoint in the family's released layout, or an adapter and the name of its base),
-`optimizer.pt`, `sampling/` with older weights where completions are still to be drawn from them, and `state.json` with
+`optimizer.pt`, `reward.json` with what the reward carries from step to step, if anything, `sampling/` with older weights where completions are still to be drawn from them, and `state.json` with
 the step, a format number and the digest of every file.
 """
 
@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -20,11 +21,21 @@ from safetensors import SafetensorError
 from elocution.errors import CheckpointError
 from elocution.files import reporting_disk_errors
 from elocution.train.mirror import Snapshot, write_snapshots
+from elocution.train.sharding import restore_optimizer
 
-__all__ = ["Checkpoint", "latest_checkpoint", "load_optimizer", "point_best_at", "save_checkpoint", "verify_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "latest_checkpoint",
+    "load_optimizer",
+    "load_reward_state",
+    "point_best_at",
+    "save_checkpoint",
+    "verify_checkpoint",
+]
 
 FORMAT = 1
 _SAMPLING = "sampling"
+_REWARD = "reward.json"
 _NO_SPACE = 1 << 20  # bytes; a write that failed with less than this free failed for want of space
 
 
@@ -48,16 +59,18 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path,
     save_model: Callable[[str], None],
-    optimizer: torch.optim.Optimizer,
+    optimizer_state: Mapping[str, Any],
     *,
     step: int,
     policy_version: int,
     keep: int,
     snapshots: Mapping[int, Snapshot] | None = None,
+    reward_state: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     """Writes `folder/step_N` under a temporary name, renames it, then deletes all but the `keep` newest.
 
-    `save_model` writes the weights into the folder that it is given; `snapshots` are older ones that the next steps need.
+    `save_model` writes the weights into the folder that it is given, `optimizer_state` is whole; `snapshots` are older ones
+    that the next steps need; `reward_state` is what JSON can hold.
 
     Raises: StorageError if the disk is full or read-only; nothing is left behind.
     """
@@ -67,7 +80,9 @@ def save_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir()
-            _write(temporary, save_model, optimizer, snapshots or {}, step=step, policy_version=policy_version)
+            if reward_state:
+                (temporary / _REWARD).write_text(json.dumps(reward_state), encoding="utf-8")
+            _write(temporary, save_model, optimizer_state, snapshots or {}, step=step, policy_version=policy_version)
             if target.exists():
                 shutil.rmtree(target)
             os.replace(temporary, target)
@@ -84,7 +99,7 @@ def save_checkpoint(
 def _write(
     path: Path,
     save_model: Callable[[str], None],
-    optimizer: torch.optim.Optimizer,
+    optimizer_state: Mapping[str, Any],
     snapshots: Mapping[int, Snapshot],
     *,
     step: int,
@@ -92,7 +107,7 @@ def _write(
 ) -> None:
     try:
         save_model(str(path / "model"))
-        torch.save(optimizer.state_dict(), path / "optimizer.pt")
+        torch.save(dict(optimizer_state), path / "optimizer.pt")
         if snapshots:
             write_snapshots(path / _SAMPLING, snapshots)
     except (RuntimeError, SafetensorError) as error:  # torch and safetensors report a failed write in their own way
@@ -148,7 +163,17 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
 
 def load_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
     """Restores the optimiser's state in place."""
-    optimizer.load_state_dict(torch.load(checkpoint.path / "optimizer.pt", weights_only=True))
+    path = checkpoint.path / "optimizer.pt"
+    restore_optimizer(optimizer, torch.load(path, weights_only=True, map_location="cpu"))
+
+
+def load_reward_state(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the reward carried when the checkpoint was made; empty for a reward that carries nothing."""
+    path = checkpoint.path / _REWARD
+    if not path.is_file():
+        return {}
+    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return state
 
 
 def point_best_at(run: Path, checkpoint: Checkpoint) -> None:

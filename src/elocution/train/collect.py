@@ -21,17 +21,26 @@ from elocution.train.mirror import Snapshot, capture
 from elocution.train.pipeline import Pipeline, Stage
 from elocution.train.setup import Parts, rollout_temperature
 from elocution.train.stages import Job, decode_stage, draw_stage, score_stage
+from elocution.train.world import ALONE, World, share
 from elocution.types import RolloutGroup
 
 __all__ = ["Collector"]
 
 
 class Collector:
-    """Draws, decodes and scores the prompts of each step while entered. Use from one thread."""
+    """Draws, decodes and scores this process's share of each step's prompts while entered. Use from one thread."""
 
-    def __init__(self, config: RunConfig, parts: Parts, reward: Reward, snapshots: Mapping[int, Snapshot]) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        parts: Parts,
+        reward: Reward,
+        snapshots: Mapping[int, Snapshot],
+        *,
+        world: World = ALONE,
+    ) -> None:
         """`snapshots` are those of steps before the one that the run begins after, as `older_snapshots` gave them."""
-        self._config, self._parts = config, parts
+        self._config, self._parts, self._world = config, parts, world
         self._sampler = PromptSampler(len(parts.train_prompts.utterances), config.train.prompts_per_step, config.seed)
         self._snapshots = dict(snapshots)
         self._newest = Snapshot(-1)
@@ -78,8 +87,9 @@ class Collector:
         train = self._config.train
         needed = weights_needed(step, max_lag=train.max_lag, sync_every=train.sync_every, total=train.steps)
         if step in needed:
-            # Without lag nothing is drawn while the weights change, so the policy itself is sampled.
-            here = capture(self._parts.policy.model, version) if train.max_lag else Snapshot(version)
+            # Without lag nothing is drawn while the weights change, so the policy itself is sampled if it is whole.
+            is_copied = self._parts.sampling_policy is not self._parts.policy
+            here = capture(self._parts.policy.model, version) if is_copied else Snapshot(version)
             self._snapshots[step] = here
         if self._begun is None:
             self._begun = step
@@ -90,21 +100,18 @@ class Collector:
         self._snapshots = {each: snapshot for each, snapshot in self._snapshots.items() if each in needed}
 
     def groups(self, step: int, should_stop: Callable[[], bool]) -> list[RolloutGroup] | None:
-        """The scored groups of `step`; None if `should_stop` says so first.
+        """This process's scored groups of `step`; None if `should_stop` says so first.
 
         Raises: the first error of a stage.
         """
         return self._arrival((step, 0), should_stop)
 
     def more(self, step: int, attempt: int, count: int, should_stop: Callable[[], bool]) -> list[RolloutGroup] | None:
-        """Groups of at most `count` more prompts for `step`, drawn with the newest weights that any batch under way has.
+        """Its share of the groups of at most `count` more prompts, drawn with the newest weights that any batch under way has.
 
         None if `should_stop` says so first. Raises: the first error of a stage.
         """
-        chosen = self._sampler.extra(step - 1, attempt, count)
-        if not chosen:
-            return []
-        self._ask(step, 1 + attempt, chosen)
+        self._ask(step, 1 + attempt, self._sampler.extra(step - 1, attempt, count))
         return self._arrival((step, 1 + attempt), should_stop)
 
     def _sampled_after(self, step: int) -> int:
@@ -112,6 +119,13 @@ class Collector:
 
     def _ask(self, step: int, attempt: int, chosen: Sequence[int]) -> None:
         siblings = range(self._config.rollout.group_size)
+        if self._config.rollout.engine == "torch":
+            chosen = share(self._world, chosen)
+        elif self._world.rank:  # servers hold one set of weights: one process has to do with them
+            chosen = []
+        if not chosen:
+            self._arrived[step, attempt] = []
+            return
         self._asked.append((step, attempt))
         self._pipeline.put(
             Job(

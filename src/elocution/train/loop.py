@@ -1,6 +1,7 @@
 """The training loop, read downwards: take scored groups, compare siblings, update, record, release the weights, save.
 
-The groups come from stages that run at the same time (`train.collect`). Everything random is a function of (seed, step,
+The groups come from stages that run at the same time (`train.collect`), in each of the run's processes (`train.world`).
+Everything random is a function of (seed, step,
 utterance, sibling), so a resumed run repeats what an uninterrupted one does. Names no model family.
 """
 
@@ -8,11 +9,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from elocution.config.load import different_keys, dump_config, load_config
@@ -20,13 +23,16 @@ from elocution.config.tree import RunConfig
 from elocution.errors import CheckpointError, NonFiniteError
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
-from elocution.rewards import Reward, load_reward
+from elocution.rewards import load_reward
+from elocution.rewards.languages import check_languages
 from elocution.rewards.pool import ScoringPool, transcriber_factory
+from elocution.rewards.watched import WatchedReward
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
 from elocution.train.checkpoint import (
     Checkpoint,
     latest_checkpoint,
     load_optimizer,
+    load_reward_state,
     point_best_at,
     save_checkpoint,
 )
@@ -36,17 +42,30 @@ from elocution.train.idle import StageTimes, advice
 from elocution.train.interrupt import StopRequest
 from elocution.train.learner import UpdateStats
 from elocution.train.memory import TokenBudget
-from elocution.train.mirror import Snapshot, read_snapshots
+from elocution.train.mirror import Snapshot, capture, load_snapshot, read_snapshots
 from elocution.train.optim import set_learning_rates, warmup_factor
-from elocution.train.recorder import lag_metrics, peak_memory_mib, record_extremes, reward_metrics, update_metrics
+from elocution.train.recorder import (
+    lag_metrics,
+    only_extremes_audible,
+    peak_memory_mib,
+    record_extremes,
+    reward_metrics,
+    update_metrics,
+)
 from elocution.train.replay import write_batches
 from elocution.train.run_directory import RunDirectory
 from elocution.train.setup import Parts, build_parts, learner_settings
+from elocution.train.sharding import optimizer_state
+from elocution.train.world import ALONE, World, dealt_back, failing_together, share
 from elocution.types import Audio, RolloutGroup
 
 __all__ = ["Progress", "RunSummary", "train"]
 
 logger = logging.getLogger(__name__)
+
+_CPU = torch.device("cpu")
+# Keys that say where a run computes, and not what.
+_MAY_DIFFER = {"train.device", "train.parallel", "train.wait_s"}
 
 Progress = Callable[[str, int, int, dict[str, Any]], None]
 """Called as (stage, done, total, metrics) so that a front end can draw a bar."""
@@ -63,17 +82,31 @@ class RunSummary:
     stopped_by: str | None
 
 
-def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: Progress | None = None) -> RunSummary:
-    """Runs GRPO as `config` says and leaves everything in `run_path`.
+def train(
+    config: RunConfig,
+    run_path: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    device: torch.device = _CPU,
+    world: World = ALONE,
+) -> RunSummary:
+    """Runs GRPO as `config` says and leaves everything in `run_path`, which process 0 of `world` alone writes.
 
     Raises: RunDirectoryError, ConfigError, DataError, CheckpointError before any work; RewardUnavailable,
-    RatioMismatch, NonFiniteError during it, with the last checkpoint intact.
+    RatioMismatch, NonFiniteError during it, with the last checkpoint intact; WorldError if another process is gone.
     """
     report = progress or (lambda stage, done, total, metrics: None)
     with ExitStack() as stack:
-        run = stack.enter_context(RunDirectory(run_path, resume=resume))
-        checkpoint = _checkpoint_to_resume(run, config) if resume else None
-        parts = build_parts(config, checkpoint.model_path if checkpoint else None, run_path=run_path)
+        with failing_together(world):  # the writer first: the others read what it has put in order
+            run = stack.enter_context(RunDirectory(run_path, resume=resume, is_writer=world.rank == 0))
+            checkpoint = _checkpoint_to_resume(run, config) if resume and run.is_writer else None
+        with failing_together(world):
+            if resume and not run.is_writer:
+                checkpoint = _checkpoint_to_resume(run, config)
+            check_languages(config.reward, config.data.languages)
+            model_path = checkpoint.model_path if checkpoint else None
+            parts = build_parts(config, model_path, run_path=run_path, device=device, world=world)
         stack.callback(parts.engines.stop)
         reward = stack.enter_context(load_reward(config.reward))
         judge = stack.enter_context(
@@ -85,11 +118,14 @@ def train(config: RunConfig, run_path: Path, *, resume: bool = False, progress: 
         )
         if checkpoint:
             load_optimizer(checkpoint, parts.optimizer)
-        else:
-            _open_run(run, config, parts)
-        parts.engines.start(parts.train_prompts.utterances)
+            reward.state.load_state_dict(load_reward_state(checkpoint))
+        with failing_together(world):
+            if run.is_writer:
+                if not checkpoint:
+                    _open_run(run, config, parts)
+                parts.engines.start(parts.train_prompts.utterances)
         stop = stack.enter_context(StopRequest())
-        return _Run(config, run, parts, reward, judge, stop, report).execute(checkpoint)
+        return _Run(config, run, parts, reward, judge, stop, report, world).execute(checkpoint)
 
 
 def _open_run(run: RunDirectory, config: RunConfig, parts: Parts) -> None:
@@ -104,7 +140,7 @@ def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | 
 
     Raises: CheckpointError if the run was made with another config, or its checkpoints are gone.
     """
-    different = different_keys(load_config(run.config_path), config)
+    different = [key for key in different_keys(load_config(run.config_path), config) if key not in _MAY_DIFFER]
     if different:
         raise CheckpointError(
             f"the config differs from {run.config_path} in {', '.join(different)}; "
@@ -137,13 +173,14 @@ class _Run:
         config: RunConfig,
         run: RunDirectory,
         parts: Parts,
-        reward: Reward,
+        reward: WatchedReward,
         judge: ScoringPool[Audio, str],
         stop: StopRequest,
         report: Progress,
+        world: World,
     ) -> None:
         self.config, self.run, self.parts = config, run, parts
-        self.reward, self.stop, self.report = reward, stop, report
+        self.reward, self.stop, self.report, self.world = reward, stop, report, world
         self.evaluator = HeldOutEvaluator(
             parts.held_out,
             parts.evaluation_speaker,
@@ -172,9 +209,9 @@ class _Run:
             before = self.evaluate("before", step)
             self.save(step, {})
         snapshots = read_snapshots(checkpoint.sampling_path) if checkpoint else {}
-        with Collector(config, self.parts, self.reward, snapshots) as collector:
+        with Collector(config, self.parts, self.reward, snapshots, world=self.world) as collector:
             collector.advance(step, self.version)
-            while step < total and not self.stop:
+            while step < total and not self.stopped_by():
                 metrics = self.train_step(collector, step + 1)
                 if metrics is None:
                     break
@@ -187,15 +224,19 @@ class _Run:
                     self.save(step, collector.older_snapshots(step))
                 if config.eval.every and step % config.eval.every == 0 and step < total:
                     self.evaluate(f"step_{step}", step)
-        if self.stop:
+        if stopped_by := self.stopped_by():
             self.save(step, collector.older_snapshots(step))
-            return RunSummary(self.run.path, step, before, None, self.stop.signal_name)
+            return RunSummary(self.run.path, step, before, None, stopped_by)
         if hint := advice(self.run.read_rows("metrics.jsonl"), max_lag=config.train.max_lag):
             logger.info("%s", hint)
         after = self.evaluate("after", step)
-        if self.last_saved is not None:
+        if self.last_saved is not None and self.run.is_writer:
             point_best_at(self.run.path, self.last_saved)
         return RunSummary(self.run.path, step, before, after, None)
+
+    def stopped_by(self) -> str | None:
+        """The signal that asked one of the processes to stop; all of them get the same answer."""
+        return next(filter(None, self.world.gather(self.stop.signal_name)), None)
 
     def train_step(self, collector: Collector, step: int) -> dict[str, Any] | None:
         """One step's metrics, or None if the run was asked to stop before the weights changed."""
@@ -203,6 +244,7 @@ class _Run:
         groups = self.collect(collector, step)
         if groups is None:
             return None
+        groups = self.revalued(groups)
         updating = time.perf_counter()
         batch = self.advantages(groups)
         skipped_before, version_before = self.skipped, self.version
@@ -223,22 +265,37 @@ class _Run:
             "time/update_s": update_s,
             **times.metrics(),
             "memory/peak_mib": peak_memory_mib(),
+            **self.reward.state.advance([score for group in groups for score in group.scores]),
         }
 
     def collect(self, collector: Collector, step: int) -> list[RolloutGroup] | None:
         """The step's scored groups, and more where some have no signal; None if the run was asked to stop."""
-        groups = collector.groups(step, self.stop.__bool__)
+        groups = self.from_all(partial(collector.groups, step))
         for attempt in range(self.config.algorithm.max_resamples):
             if groups is None:
                 break
-            missing = self.config.train.prompts_per_step - sum(self.advantages(groups).has_signal)
+            missing = self.config.train.prompts_per_step - sum(self.advantages(self.revalued(groups)).has_signal)
             if not missing:
                 break
-            more = collector.more(step, attempt, missing, self.stop.__bool__)
+            more = self.from_all(partial(collector.more, step, attempt, missing))
             if more == []:
                 break
             groups = None if more is None else groups + more
         return groups
+
+    def revalued(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        """The groups of a step with what their scores are worth in it."""
+        scores = iter(self.reward.state.revalue([score for group in groups for score in group.scores]))
+        return [replace(group, scores=tuple(islice(scores, len(group.scores)))) for group in groups]
+
+    def from_all(self, collect: Callable[[Callable[[], bool]], list[RolloutGroup] | None]) -> list[RolloutGroup] | None:
+        """What all processes collect, in the order of the prompts; None if one of them was asked to stop."""
+        with failing_together(self.world):
+            own = collect(self.stop.__bool__)
+        if own is not None and self.world.size > 1:
+            own = only_extremes_audible(own)
+        shares = [each for each in self.world.gather(own) if each is not None]
+        return dealt_back(shares) if len(shares) == self.world.size else None
 
     def advantages(self, groups: Sequence[RolloutGroup]) -> AdvantageBatch:
         algorithm = self.config.algorithm
@@ -261,7 +318,7 @@ class _Run:
         old_logprobs = self.old_logprobs(parts) if config.algorithm.correction != "none" else None
         for _ in range(config.algorithm.epochs):
             for part in parts:
-                cut = partial(micro_batches, part, old_logprobs=old_logprobs)
+                cut = partial(micro_batches, share(self.world, part), old_logprobs=old_logprobs)
                 try:
                     # Until the first update the weights are those that ratios start from: those that sampled, or the
                     # learner's own with a correction.
@@ -275,13 +332,12 @@ class _Run:
 
     def old_logprobs(self, parts: Sequence[Sequence[TrainingGroup]]) -> dict[int, Tensor]:
         """The learner's log-probs before the first update, by the id() of each completion. Shapes: [T, C]."""
+        groups = [group for part in parts for group in share(self.world, part)]
+        batches = [batch for group in groups for batch in micro_batches([group], self.budget.positions)]
         found: dict[int, Tensor] = {}
-        for part in parts:
-            for group in part:
-                (batch,) = micro_batches([group], self.budget.positions)
-                logprobs = self.parts.learner.logprobs(batch)
-                for rollout, row in zip(group.rollouts, logprobs, strict=True):
-                    found[id(rollout.completion)] = row[: len(rollout.completion.ids)]
+        for group, logprobs in zip(groups, self.parts.learner.logprobs(batches), strict=True):
+            for rollout, row in zip(group.rollouts, logprobs, strict=True):
+                found[id(rollout.completion)] = row[: len(rollout.completion.ids)]
         return found
 
     def skip(self, error: NonFiniteError, batches: Sequence[LearnerBatch], step: int) -> None:
@@ -291,7 +347,9 @@ class _Run:
         """
         self.skipped += 1
         path = self.run.path / "skipped" / f"step_{step:04d}_{self.skipped}.pt"
-        write_batches(path, batches)
+        of_all = [batch for each in self.world.gather(list(batches)) for batch in each]
+        if self.run.is_writer:
+            write_batches(path, of_all)
         if self.skipped > self.config.train.max_skipped_updates:
             raise NonFiniteError(
                 f"{error}. That is the {self.skipped}. update of this run that could not be made "
@@ -299,7 +357,11 @@ class _Run:
             ) from error
         logger.warning("update skipped in step %d: %s; its batch is in %s", step, error, path)
 
-    def evaluate(self, name: str, step: int) -> Evaluation:
+    def evaluate(self, name: str, step: int) -> Evaluation | None:
+        """The writer's evaluation of the newest weights; None in the other processes, which go on."""
+        self.gather_weights()
+        if not self.run.is_writer:
+            return None
         self.parts.engines.evaluation.publish(self.version)
         evaluation = self.evaluator.evaluate(
             name,
@@ -317,17 +379,29 @@ class _Run:
         )
         return evaluation
 
+    def gather_weights(self) -> None:
+        """Makes `parts.whole_policy` whole and new, where the policy itself is in shards."""
+        policy, copy = self.parts.policy, self.parts.whole_policy
+        if copy is not policy:
+            load_snapshot(copy.model, capture(policy.model, self.version))
+
     def save(self, step: int, snapshots: Mapping[int, Snapshot]) -> None:
         if self.last_saved is not None and self.last_saved.step == step:
+            return
+        self.gather_weights()
+        state = optimizer_state(self.parts.optimizer)
+        if not self.run.is_writer:
+            self.last_saved = Checkpoint(self.run.checkpoints_path / f"step_{step}", step, self.version)
             return
         self.last_saved = save_checkpoint(
             self.run.checkpoints_path,
             self.parts.save_model,
-            self.parts.optimizer,
+            state,
             step=step,
             policy_version=self.version,
             keep=self.config.train.keep_checkpoints,
             snapshots=snapshots,
+            reward_state=self.reward.state.state_dict(),
         )
 
 

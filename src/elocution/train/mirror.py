@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from elocution.errors import CheckpointError
 from elocution.policies.base import Policy
+from elocution.train.sharding import whole
 
 __all__ = ["Snapshot", "capture", "load_snapshot", "mirror_of", "read_snapshots", "write_snapshots"]
 
@@ -36,10 +37,10 @@ def mirror_of(policy: Policy) -> Policy:
 
 
 def capture(model: nn.Module, version: int) -> Snapshot:
-    """A copy of the weights that are trained."""
+    """A copy of the weights that are trained, whole where the model has shards; all processes must ask for those."""
     return Snapshot(
         version,
-        {name: tensor.detach().clone() for name, tensor in model.named_parameters() if tensor.requires_grad},
+        {name: whole(tensor.detach()).clone() for name, tensor in model.named_parameters() if tensor.requires_grad},
     )
 
 

@@ -3,6 +3,7 @@
 import resource
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -13,7 +14,14 @@ from elocution.train.learner import UpdateStats
 from elocution.train.run_directory import RunDirectory
 from elocution.types import Outcome, RolloutGroup
 
-__all__ = ["lag_metrics", "peak_memory_mib", "record_extremes", "reward_metrics", "update_metrics"]
+__all__ = [
+    "lag_metrics",
+    "only_extremes_audible",
+    "peak_memory_mib",
+    "record_extremes",
+    "reward_metrics",
+    "update_metrics",
+]
 
 
 def peak_memory_mib() -> float:
@@ -78,16 +86,37 @@ def update_metrics(updates: Sequence[UpdateStats]) -> dict[str, float | None]:
     return metrics
 
 
-def record_extremes(run: RunDirectory, step: int, groups: Sequence[RolloutGroup]) -> None:
-    """Appends the best and the worst completion of the group whose rewards differ most."""
+def only_extremes_audible(groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+    """The groups without audio but that which `record_extremes` would write, for other processes to have."""
+    found = _extremes(groups)
+    kept = {id(found[0].rollouts[index]) for index in found[1:]} if found else set()
+    return [
+        replace(
+            group,
+            rollouts=tuple(
+                rollout if id(rollout) in kept else replace(rollout, audio=None) for rollout in group.rollouts
+            ),
+        )
+        for group in groups
+    ]
+
+
+def _extremes(groups: Sequence[RolloutGroup]) -> tuple[RolloutGroup, int, int] | None:
+    """The group whose rewards differ most, and the places of its best and its worst completion."""
     candidates = []
     for group in groups:
         order = sorted((score.value, index) for index, score in enumerate(group.scores) if score.value is not None)
         if order:
             candidates.append((order[-1][0] - order[0][0], group, order[-1][1], order[0][1]))
-    if not candidates:
+    return max(candidates, key=lambda candidate: candidate[0])[1:] if candidates else None
+
+
+def record_extremes(run: RunDirectory, step: int, groups: Sequence[RolloutGroup]) -> None:
+    """Appends the best and the worst completion of the group whose rewards differ most."""
+    found = _extremes(groups)
+    if found is None or not run.is_writer:
         return
-    _, group, best, worst = max(candidates, key=lambda candidate: candidate[0])
+    group, best, worst = found
     for kind, index in (("best", best), ("worst", worst)):
         rollout, score = group.rollouts[index], group.scores[index]
         audio = None

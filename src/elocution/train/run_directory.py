@@ -19,16 +19,21 @@ _LOCK = ".lock"
 class RunDirectory:
     """A run's folder, locked for one writer. Use as a context manager.
 
+    Opened by a process that is not its writer, it is only read: nothing is locked, and what is to be written is not.
+
     Raises: RunDirectoryError on entry if the folder holds a run and `resume` is False, if it holds none and
     `resume` is True, or if another process writes in it; StorageError if it cannot be written.
     """
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
+    def __init__(self, path: Path, *, resume: bool, is_writer: bool = True) -> None:
         self.path = path
+        self.is_writer = is_writer
         self._resume = resume
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> Self:
+        if not self.is_writer:
+            return self
         if self.path.exists() and not self.path.is_dir():
             raise RunDirectoryError(f"{self.path} is a file; choose another --output-dir")
         if self._resume and not self.config_path.is_file():
@@ -72,6 +77,8 @@ class RunDirectory:
 
         Numbers of other libraries are written as numbers.
         """
+        if not self.is_writer:
+            return
         line = _json_line(row)
         with reporting_disk_errors(self.path / name), (self.path / name).open("a", encoding="utf-8") as stream:
             stream.write(line)
@@ -83,7 +90,7 @@ class RunDirectory:
     def keep_rows(self, name: str, is_kept: Callable[[dict[str, Any]], bool]) -> None:
         """Rewrites the JSONL file `name` with the rows that `is_kept` accepts; a line cut short is dropped."""
         path = self.path / name
-        if path.is_file():
+        if self.is_writer and path.is_file():
             kept = [_json_line(row) for row in read_json_lines(path)[0] if is_kept(row)]
             write_text_atomically(path, "".join(kept))
 

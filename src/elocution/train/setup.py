@@ -14,6 +14,7 @@ from elocution.codecs import load_codec
 from elocution.codecs.base import Codec
 from elocution.config.tree import ModelConfig, RunConfig
 from elocution.data.prompts import PromptSet, load_prompts
+from elocution.data.voices import VoiceReader
 from elocution.errors import ConfigError
 from elocution.grpo.losses import LossSettings
 from elocution.grpo.schedules import scheduled
@@ -35,7 +36,11 @@ from elocution.train.engines import Engines, build_engines
 from elocution.train.learner import Learner, LearnerSettings
 from elocution.train.mirror import mirror_of
 from elocution.train.optim import parameter_groups
+from elocution.train.sharding import ShardedModels
+from elocution.train.world import ALONE, World
 from elocution.types import Utterance
+
+_CPU = torch.device("cpu")
 
 __all__ = ["Parts", "build_parts", "learner_settings", "rollout_temperature"]
 
@@ -45,11 +50,13 @@ class Parts:
     """All that a run needs but the scorers, which live in other processes.
 
     `engines.rollout` and `speaker` sample `sampling_policy`: the policy itself, or a copy if completions may be drawn from older
-    weights than are trained.
+    weights than are trained, or these are in shards. `whole_policy` is evaluated and saved: the policy itself, or a copy
+    if that is in shards.
     """
 
     policy: Policy
     sampling_policy: Policy
+    whole_policy: Policy
     codec: Codec
     engines: Engines
     speaker: Speaker
@@ -61,18 +68,27 @@ class Parts:
     held_out: tuple[Utterance, ...]
 
 
-def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: Path = Path()) -> Parts:
+def build_parts(
+    config: RunConfig,
+    model_path: Path | None = None,
+    *,
+    run_path: Path = Path(),
+    device: torch.device = _CPU,
+    world: World = ALONE,
+) -> Parts:
     """Loads policy, reference, codec and prompts; `model_path` overrides the policy's weights when resuming.
 
-    Nothing is written yet; once they are started, engines may use folders of their own in `run_path`.
+    Nothing is written yet; once they are started, engines may use folders of their own in `run_path`. With
+    `train.parallel = "fsdp"` and several processes in `world`, policy and reference are left in shards.
 
     Raises: ConfigError if prompts overlap or do not suffice; the loaders' own errors.
     """
-    models = _load_models(config.model, model_path, config.seed)
+    models = _load_models(config.model, model_path, config.seed, device)
     policy = models.policy
     if config.train.activation_checkpointing:
         _recompute_activations(policy.model)
-    codec = load_codec(config.codec.type, resolve_path(config.codec.path))
+    load = partial(load_codec, config.codec.type, resolve_path(config.codec.path))
+    codec = load()
     check_codec(codec, policy, name=config.codec.path)
     build_speaker = partial(
         Speaker,
@@ -81,21 +97,32 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
         min_codes=config.rollout.min_codes,
         keep_truncated=config.algorithm.truncated == "keep",
     )
-    optimizer = torch.optim.AdamW(
-        parameter_groups(models.trained, config.train),
-        betas=config.train.betas,
-        weight_decay=config.train.weight_decay,
-    )
-    # The optimiser has said which weights are trained.
-    sampling_policy = mirror_of(policy) if config.train.max_lag else policy
-    engines = build_engines(config, policy, sampling_policy, models.trained, run_path)
+    if config.rollout.engine != "torch" and world.size > 1:
+        raise ConfigError(
+            f"rollout.engine = {config.rollout.engine!r} needs a run in one process, not {world.size}: servers take their "
+            'weights from one process; use rollout.engine = "torch"'
+        )
+    groups = parameter_groups(models.trained, config.train)  # from here on it is known which weights are trained
+    in_shards = config.train.parallel == "fsdp" and world.size > 1
+    sampling_policy = mirror_of(policy) if config.train.max_lag or in_shards else policy
+    whole_policy = mirror_of(policy) if in_shards else policy
+    save = partial(models.save, whole_policy)
+    engines = build_engines(config, whole_policy, sampling_policy, models.trained, run_path)
+    shards = None
+    if in_shards:
+        shards = _shard(models)
+        parameters = dict(policy.model.named_parameters())
+        groups = parameter_groups({name: parameters[name] for name in models.trained}, config.train)
+    optimizer = torch.optim.AdamW(groups, betas=config.train.betas, weight_decay=config.train.weight_decay, fused=True)
     speaker = build_speaker(sampling_policy, engines.rollout)
+    voices = VoiceReader(load)
     train, held_out = (
         load_prompts(
             resolve_path(path),
             languages=config.data.languages,
             on_bad_row=config.data.on_bad_row,
             check_text=speaker.check,
+            voices=voices,
         )
         for path in (config.data.train, config.data.held_out)
     )
@@ -104,13 +131,14 @@ def build_parts(config: RunConfig, model_path: Path | None = None, *, run_path: 
     return Parts(
         policy=policy,
         sampling_policy=sampling_policy,
+        whole_policy=whole_policy,
         codec=codec,
         engines=engines,
         speaker=speaker,
-        evaluation_speaker=build_speaker(policy, engines.evaluation),
+        evaluation_speaker=build_speaker(whole_policy, engines.evaluation),
         optimizer=optimizer,
-        save_model=models.save,
-        learner=Learner(policy, models.reference, optimizer, settings),
+        save_model=save,
+        learner=Learner(policy, models.reference, optimizer, settings, world=world, shards=shards),
         train_prompts=train,
         held_out=held_out.utterances[: config.eval.sentences],
     )
@@ -174,34 +202,60 @@ def _recompute_activations(model: nn.Module) -> None:
     model.activation_checkpointing_enable()
 
 
+def _shard(models: "_Models") -> ShardedModels:
+    frozen = () if models.frozen is None else (models.frozen,)
+    return ShardedModels(models.policy.model, *frozen)
+
+
 @dataclass(frozen=True)
 class _Models:
-    """The policy, what KL is measured against, the parameters to train by name, and how to save them."""
+    """The policy, what KL is measured against, the parameters to train by name, and how to save a policy.
+
+    `frozen` is the reference's own model, None if that is the policy's.
+    """
 
     policy: Policy
     reference: Reference
+    frozen: nn.Module | None
     trained: Mapping[str, nn.Parameter]
-    save: Callable[[str], None]
+    save: Callable[[Policy, str], None]
 
 
-def _load_models(config: ModelConfig, model_path: Path | None, seed: int) -> _Models:
+def _load_models(config: ModelConfig, model_path: Path | None, seed: int, device: torch.device) -> _Models:
     base_path = resolve_path(config.path)
     if is_adapter(base_path):
         raise ConfigError(
             f"model.path = {config.path!r} is an adapter; write it merged into its base first, in Python: "
             f"load_policy({config.family!r}, Path({config.path!r})).save_pretrained('merged')"
         )
-    policy = load_policy(config.family, model_path or base_path, precision=config.precision)
+    load = partial(
+        load_policy,
+        config.family,
+        precision=config.precision,
+        speaker=config.speaker,
+        language_tags=config.language_tags,
+    )
+    policy = load(model_path or base_path)
     if not config.lora.rank:
-        reference = load_policy(config.family, base_path, precision=config.precision)
+        reference = load(base_path)
         reference.model.requires_grad_(False)
-        return _Models(policy, reference, dict(policy.model.named_parameters()), policy.save_pretrained)
+        for model in (policy.model, reference.model):
+            model.to(device)
+        return _Models(policy, reference, reference.model, dict(policy.model.named_parameters()), _save_whole)
     if model_path is None:
         add_adapter(policy.model, config.lora, targets=policy.lora_targets, seed=seed, base_path=config.path)
+    policy.model.to(device)
     # `load_policy` has compared the base of an adapter with its record already.
     base = recorded_base(model_path) if model_path else describe_base(config.path)
-    save = partial(save_adapter, policy.model, base=base)
-    return _Models(policy, BasePolicy(policy), adapter_parameters(policy.model), save)
+
+    def save(policy: Policy, path: str) -> None:
+        save_adapter(policy.model, path, base=base)
+
+    return _Models(policy, BasePolicy(policy), None, adapter_parameters(policy.model), save)
+
+
+def _save_whole(policy: Policy, path: str) -> None:
+    policy.save_pretrained(path)
 
 
 def _check_prompts(config: RunConfig, train: Sequence[Utterance], held_out: Sequence[Utterance]) -> None:

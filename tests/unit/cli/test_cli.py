@@ -13,7 +13,7 @@ runner = CliRunner()
 
 def test_help_names_every_command() -> None:
     shown = runner.invoke(app, ["--help"]).output
-    for command in ("train", "generate", "report", "doctor", "data", "serve", "tiny"):
+    for command in ("train", "generate", "convert", "report", "doctor", "data", "serve", "tiny"):
         assert command in shown
 
 

@@ -33,6 +33,15 @@ def test_different_keys_have_full_names() -> None:
     assert different_keys(one, other) == ["seed", "model.lora.rank", "train.rules"]
 
 
+def test_a_section_of_ones_own_that_only_one_config_has_is_a_difference() -> None:
+    words = 'words = {fact = "wer", utility = "tanh"}'
+    one, other = (
+        load_config(None, ["reward.type=composite", f"reward.components={{{parts}}}"])
+        for parts in (words, words + ', pace = {fact = "rate", utility = "band"}')
+    )
+    assert different_keys(one, other) == different_keys(other, one) == ["reward.components.pace"]
+
+
 def test_overrides_are_parsed_as_toml_and_bare_words_as_strings() -> None:
     config = load_config(None, ["train.betas=[0.8, 0.9]", "codec.path=/some/where", "seed=3"])
     assert (config.train.betas, config.codec.path, config.seed) == ((0.8, 0.9), "/some/where", 3)

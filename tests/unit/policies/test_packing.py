@@ -18,7 +18,8 @@ from transformers import (
 )
 
 from elocution.policies.base import PolicyBatch
-from elocution.policies.packing import PackedLayout, enable_packing, packed_hidden
+from elocution.policies.block_attention import block_attention
+from elocution.policies.packing import PackedLayout, enable_packing, packed_hidden, padded_attention
 from elocution.testing.policies import use_exact_norms
 
 SIZES = {
@@ -116,6 +117,23 @@ def test_s40_s47_hidden_states_and_gradients_are_those_of_one_pass_each(name: st
     assert len(ours) == len(theirs) > 10
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{}, {"left": False}, {"extra": 3, "junk": 49}])
+def test_padded_attention_for_other_devices_is_that_in_blocks(options: dict[str, int]) -> None:
+    layout = PackedLayout.of(batch_of(PROMPTS, COMPLETIONS, **options))  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(0)
+    inputs = [
+        torch.randn(1, heads, len(layout.positions), 8, dtype=torch.float64, generator=generator).requires_grad_()
+        for heads in (4, 2, 2)
+    ]
+    query, key, value = inputs
+    padded = padded_attention(query, key, value, layout, 0.3)
+    blocks = block_attention(query[0], key[0], value[0], layout.segments, scale=0.3).transpose(0, 1)[None]
+    torch.testing.assert_close(padded, blocks, rtol=0, atol=1e-13)
+    weights = torch.linspace(-1, 1, padded.numel(), dtype=torch.float64).reshape(padded.shape)
+    for one, other in zip(*(torch.autograd.grad(out, inputs, weights) for out in (padded, blocks)), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
 def test_checkpointed_activations_change_no_gradient() -> None:

@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from elocution.rewards.combine import (
     Constraint,
-    ConstraintState,
     RunningBaseline,
+    constraint_penalty,
     error_power,
     error_tanh,
     gate,
     present_weights,
-    unit_cosine,
-    update_constraints,
+    update_prices,
     weighted_harmonic_mean,
     weighted_sum,
     z_score_gate,
@@ -64,9 +63,7 @@ def test_a_better_component_never_means_less(a: float, b: float, other: float) -
 def test_the_gate_refuses_a_negative_score() -> None:
     with pytest.raises(ValueError, match="at least 0"):
         gate(-0.1, 0.0, beta=10)
-    assert gate(unit_cosine(-1.0), 0.3, beta=10) == 0
-    with pytest.raises(ValueError, match="no cosine"):
-        unit_cosine(1.2)
+    assert gate(0.0, 0.3, beta=10) == 0
 
 
 def test_the_published_gate_rewards_garbling_below_the_mean_and_ours_does_not() -> None:
@@ -76,7 +73,7 @@ def test_the_published_gate_rewards_garbling_below_the_mean_and_ours_does_not() 
     assert clear == pytest.approx(-1.0, rel=1e-5)
     assert garbled == pytest.approx(-math.exp(-3), rel=1e-5)
     assert garbled > clear
-    assert gate(unit_cosine(0.3), 0.3, beta=10) < gate(unit_cosine(0.3), 0.0, beta=10)
+    assert gate(0.65, 0.3, beta=10) < gate(0.65, 0.0, beta=10)
 
 
 def test_s77_a_running_baseline_follows_its_batches_and_starts_with_the_first() -> None:
@@ -116,27 +113,28 @@ def test_an_error_rate_that_is_none_is_refused(error: float) -> None:
 
 
 def test_a_constraints_price_rises_while_it_is_violated_and_falls_when_it_holds() -> None:
-    constraints = {"similarity": Constraint(at_least=0.8), "rate": Constraint(at_most=16.0)}
-    state = ConstraintState()
-    prices = []
+    constraints = {"similarity": Constraint(at_least=0.8), "rate": Constraint(at_most=16.0, scale=4.0)}
+    prices: dict[str, float] = {}
+    seen = []
     for similarity in (0.7, 0.7, 0.7, 0.9, 0.9, 0.9, 0.9):
-        state = update_constraints(state, constraints, {"similarity": similarity, "rate": 15}, rate=1.0, largest=10)
-        prices.append(round(state.multipliers["similarity"], 6))
-    assert prices == [0.1, 0.2, 0.3, 0.2, 0.1, 0.0, 0.0]
-    assert state.multipliers["rate"] == 0
+        prices = update_prices(prices, constraints, {"similarity": similarity, "rate": 15}, rate=1.0, largest=10)
+        seen.append(round(prices["similarity"], 6))
+    assert seen == [0.1, 0.2, 0.3, 0.2, 0.1, 0.0, 0.0]
+    assert prices["rate"] == 0
+    # 2 above the limit is half a scale; a measure that nothing is known of leaves its price.
+    assert update_prices(prices, constraints, {"rate": 18}, rate=1.0, largest=10) == {"similarity": 0.0, "rate": 0.5}
 
 
-def test_a_penalty_is_price_times_violation_and_nothing_on_the_right_side() -> None:
-    constraints = {"similarity": Constraint(at_least=0.8), "rate": Constraint(at_most=16.0)}
-    state = ConstraintState({"similarity": 2.0, "rate": 0.5})
-    assert state.penalty(constraints, {"similarity": 0.7, "rate": 18.0}) == pytest.approx(0.2 + 1.0)
-    assert state.penalty(constraints, {"similarity": 0.9, "rate": 10.0}) == 0
-    assert state.penalty(constraints, {"rate": 18.0}) == pytest.approx(1.0)
+def test_a_penalty_is_price_times_violation_and_negative_on_the_right_side() -> None:
+    constraints = {"similarity": Constraint(at_least=0.8), "rate": Constraint(at_most=16.0, scale=4.0)}
+    prices = {"similarity": 2.0, "rate": 0.5}
+    assert constraint_penalty(prices, constraints, {"similarity": 0.7, "rate": 18.0}) == pytest.approx(0.2 + 0.25)
+    assert constraint_penalty(prices, constraints, {"similarity": 0.9, "rate": 10.0}) == pytest.approx(-0.2 - 0.75)
+    assert constraint_penalty({}, constraints, {"similarity": 0.0, "rate": 99.0}) == 0
     with pytest.raises(ValueError, match="either at_least or at_most"):
         Constraint()
 
 
 def test_a_price_is_bounded() -> None:
     constraints = {"x": Constraint(at_least=1.0)}
-    state = update_constraints(ConstraintState({"x": 4.0}), constraints, {"x": -100.0}, rate=1.0, largest=5.0)
-    assert state.multipliers["x"] == 5.0
+    assert update_prices({"x": 4.0}, constraints, {"x": -100.0}, rate=1.0, largest=5.0) == {"x": 5.0}

@@ -10,6 +10,7 @@ from elocution.config.load import load_config
 from elocution.config.tree import ComponentConfig, RewardConfig
 from elocution.errors import ConfigError
 from elocution.measures.facts import FACTS, Findings, SpokenText, build_listener
+from elocution.rewards import load_reward
 from elocution.rewards.base import FLOOR
 from elocution.rewards.composite import CompositeReward, utility
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
@@ -33,6 +34,26 @@ class Broken:
 
     def transcribe(self, audio: Audio) -> str:
         raise RuntimeError("the recogniser is broken")
+
+
+class LongText:
+    """A reward of a user's own: letters of the text, and no number for a text with a zebra."""
+
+    def __init__(self, config: RewardConfig) -> None:
+        self.is_open = False
+
+    def __enter__(self) -> "LongText":
+        self.is_open = True
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __call__(self, rollouts: list[Rollout]) -> list[Score]:
+        assert self.is_open
+        texts = [rollout.utterance.text for rollout in rollouts]
+        if texts == ["a horse"]:
+            raise RuntimeError("horses are too much")
+        return [Score(None, error="a zebra") if "zebra" in text else Score(float(len(text))) for text in texts]
 
 
 class Scripted:
@@ -97,6 +118,10 @@ def test_s16_a_part_that_was_not_measured_leaves_the_completion_out_or_is_left_o
     assert scores(found, components=parts, on_missing="renormalize").value == 1.0
     nothing = Findings({}, {"wer": "down", "nll": "down"})
     assert scores(nothing, components=parts, on_missing="renormalize").value is None
+    constraints = {"pitch": {"fact": "f0_spread"}}
+    assert scores(Findings({"wer": 0.0}), components={"words": WORDS}, constraints=constraints).value is None
+    lenient = {"components": {"words": WORDS}, "constraints": constraints, "on_missing": "renormalize"}
+    assert scores(Findings({"wer": 0.0}), **lenient).value == 1.0
     ungated = scores(Findings({"nll": 1.0}, {"wer": "down"}), components={"sound": SOUND}, gate_beta=10.0)
     assert ungated.value is None
 
@@ -116,6 +141,34 @@ def test_s14_clips_that_are_the_same_object_are_listened_to_once() -> None:
     with CompositeReward(config, pool=pool) as reward:  # type: ignore[arg-type]
         assert [score.value for score in reward([rollout(clip), rollout(None), rollout(clip)])] == [1.0, FLOOR, 1.0]
     assert len(pool.tasks) == 1
+
+
+def test_a_reward_of_ones_own_is_a_part_beside_the_measures_in_the_scoring_processes(spoken: dict[str, Audio]) -> None:
+    own = {"fact": f"{__name__}:LongText", "weight": 1.0, "utility": "linear", "high": 20.0}
+    words = {"fact": "wer", "weight": 3.0, "utility": "tanh"}
+    config = RewardConfig.model_validate(
+        {"type": "composite", "combine": "sum", "workers": 1, "components": {"words": words, "long": own}}
+    )
+    clip = spoken["nine nine seven one"]
+    with load_reward(config) as reward:
+        right, zebra, horse = reward([rollout(clip, text) for text in ("nine nine seven one", "a zebra", "a horse")])
+    assert right.parts == {"words": 1.0, "long": 0.95}  # 19 letters of 20
+    assert right.value == pytest.approx(0.75 + 0.25 * 0.95)
+    assert right.raw[f"{__name__}:LongText"] == 19.0
+    assert zebra.error == f"not measured: {__name__}:LongText: a zebra"
+    assert "LongText failed: RuntimeError: horses are too much" in str(horse.error)
+
+
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        ("no_such_module:Reward", "cannot import the reward 'no_such_module:Reward'"),
+        ("builtins:dict", "'builtins:dict' cannot be a reward: it has no __enter__, __exit__"),
+    ],
+)
+def test_a_part_that_is_no_reward_is_found_before_any_work(fact: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        scores(Findings({}), components={"mine": {"fact": fact, "utility": "linear"}})
 
 
 def test_a_measure_that_does_not_exist_no_component_and_an_empty_range_are_refused() -> None:

@@ -4,7 +4,8 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from elocution.config.tree import RewardConfig
 from elocution.errors import ConfigError, ElocutionError, RewardError, RewardUnavailable
 from elocution.kserve import InferRequest, Message, texts_of
 from elocution.rewards import load_reward
+from elocution.rewards.base import Pending
+from elocution.rewards.watched import WatchedStreamingReward
 from elocution.rewards.wer_nll import WerNllReward
 from elocution.testing.reward_server import running_reward_server
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
@@ -33,6 +36,15 @@ def _clip(value: float, num_samples: int = 160) -> Audio:
 def _config(*urls: str, **settings: Any) -> RewardConfig:
     remote = {"urls": urls, "deadline_s": 20.0, "retries": 2, "clips_per_request": 1} | settings
     return RewardConfig.model_validate({"type": "remote", "remote": remote, "self_test": {"audio": ""}})
+
+
+@contextmanager
+def _remote(config: RewardConfig) -> Iterator[WatchedStreamingReward]:
+    """The reward as a run has it."""
+    reward = load_reward(config)
+    assert isinstance(reward, WatchedStreamingReward)
+    with reward:
+        yield reward
 
 
 def _scores(config: RewardConfig, rollouts: Sequence[Rollout]) -> list[Score]:
@@ -291,3 +303,97 @@ def test_a_closed_reward_scores_nothing() -> None:
             pass
         with pytest.raises(ElocutionError, match="must be entered"):
             reward([_rollout("one", _clip(0.5))])
+
+
+def _wait_for(pending: Sequence[Pending[Score]]) -> list[Score]:
+    assert all(one.wait(20) for one in pending)
+    return [one.result() for one in pending]
+
+
+def test_completions_are_scored_as_they_come_and_share_requests() -> None:
+    script = Script(good_answer)
+    rollouts = [_rollout(str(index), _clip(index / 16)) for index in range(1, 9)]
+    with scripted_server(script) as url, _remote(_config(url, clips_per_request=4, max_delay_ms=5000.0)) as reward:
+        pending = [reward.start(rollout) for rollout in rollouts]
+        scores = _wait_for(pending)
+        assert [score.value for score in scores] == [index / 16 for index in range(1, 9)]
+        assert sorted(script.asked) == [["1", "2", "3", "4"], ["5", "6", "7", "8"]]
+        assert scores == reward(rollouts)
+
+
+def test_one_completion_alone_waits_no_longer_than_it_may() -> None:
+    script = Script(good_answer)
+    with scripted_server(script) as url, _remote(_config(url, clips_per_request=64, max_delay_ms=100.0)) as reward:
+        pending = reward.start(_rollout("one", _clip(0.5)))
+        assert _wait_for([pending])[0].value == 0.5
+    assert script.asked == [["one"]]
+
+
+def test_the_first_is_scored_before_the_last_has_come() -> None:
+    with scripted_server(Script(good_answer)) as url, _remote(_config(url, max_delay_ms=0.0)) as reward:
+        for index in range(1, 4):
+            assert _wait_for([reward.start(_rollout(str(index), _clip(index / 4)))])[0].value == index / 4
+
+
+def test_without_speech_nothing_is_sent() -> None:
+    script = Script(good_answer)
+    with scripted_server(script) as url, _remote(_config(url)) as reward:
+        silent, broken = _wait_for(
+            [reward.start(_rollout("one", None, Outcome.EMPTY)), reward.start(_rollout("one", None))]
+        )
+    assert silent.value == 0
+    assert "has no audio" in str(broken.error)
+    assert script.asked == []
+
+
+def test_s02_s05_deadline_and_retries_hold_for_what_comes_one_by_one() -> None:
+    done = threading.Event()
+
+    def behave(request: InferRequest) -> Message | int | None:
+        text = texts_of(request.inputs["GT_TEXT"])[0]
+        if text == "hangs":
+            done.wait(30)
+        return 500 if text == "fails" else good_answer(request)
+
+    script = Script(behave)
+    with scripted_server(script) as url, _remote(_config(url, deadline_s=1.0, retries=1)) as reward:
+        started = time.monotonic()
+        pending = [reward.start(_rollout(text, _clip(0.5))) for text in ("hangs", "fails", "one")]
+        try:
+            hangs, fails, one = _wait_for(pending)
+            assert time.monotonic() - started < 5
+        finally:
+            done.set()
+    assert "ReadTimeout" in str(hangs.error)
+    assert "answered 500" in str(fails.error)
+    assert one.value == 0.5
+    assert script.asked.count(["fails"]) == 2
+
+
+def test_what_has_not_been_sent_when_it_ends_has_no_score() -> None:
+    with scripted_server(Script(good_answer)) as url:
+        with _remote(_config(url, clips_per_request=64, max_delay_ms=10_000.0)) as reward:
+            pending = reward.start(_rollout("one", _clip(0.5)))
+        assert "closed before" in str(_wait_for([pending])[0].error)
+        with pytest.raises(RewardError, match="must be entered"):
+            reward.start(_rollout("one", _clip(0.5)))
+
+
+def test_constraints_and_baselines_work_on_what_a_server_measured() -> None:
+    """The section of the server's own config, with another `type`, is that of its client."""
+    parts = {"words": {"fact": "wer", "utility": "tanh"}}
+    answer = {"PARTS": ['{"words": 0.5}'] * 2, "MEASURES": ['{"wer": 0.0}', '{"wer": 0.1}']}
+    with scripted_server(Script(lambda request: good_answer(request, **answer))) as url:
+        config = _config(url, clips_per_request=2).model_copy(
+            update={
+                "components": RewardConfig.model_validate({"type": "remote", "components": parts}).components,
+                "combine": "z_score",
+                "gate_beta": 10.0,
+            }
+        )
+        with load_reward(config) as reward:
+            scores = reward([_rollout("one", _clip(0.5)), _rollout("six", _clip(0.25))])
+            assert reward.state.advance(scores)["baseline/words_mean"] == 0.5
+            better = [Score(0.5, {"wer": 0.1}, parts={"words": 0.5 + 1e-4})]
+            # The variance of equal parts is 0, so its floor of 1e-8 makes a ten-thousandth a whole deviation.
+            assert reward.state.revalue(better)[0].value == pytest.approx(math.exp(-1))

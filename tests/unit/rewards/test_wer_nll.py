@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from elocution.config.tree import RewardConfig
 from elocution.measures import Likelihood
+from elocution.measures.compare import compare_by
 from elocution.rewards.base import FLOOR, Known, StreamingReward
-from elocution.rewards.wer_nll import Heard, WerNllReward, harmonic_reward, listen
+from elocution.rewards.wer_nll import Heard, SaidText, WerNllReward, harmonic_reward, listen
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
 
 reward = partial(harmonic_reward, alpha_wer=3.0, alpha_nll=3.0, lambda_wer=0.6, lambda_nll=0.4)
@@ -20,22 +22,22 @@ reward = partial(harmonic_reward, alpha_wer=3.0, alpha_nll=3.0, lambda_wer=0.6, 
 class InlinePool:
     """Stands in for the worker processes: calls `score` here, failures becoming values; counts the calls."""
 
-    def __init__(self, score: Callable[[tuple[Audio, str]], Heard]) -> None:
-        self.score, self.tasks = score, list[tuple[Audio, str]]()
+    def __init__(self, score: Callable[[SaidText], Heard]) -> None:
+        self.score, self.tasks = score, list[SaidText]()
 
     def __enter__(self) -> "InlinePool":
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
-    def map(self, tasks: Sequence[tuple[Audio, str]]) -> list[Any]:
+    def map(self, tasks: Sequence[SaidText]) -> list[Any]:
         self.tasks += tasks
         return [self._one(task) for task in tasks]
 
-    def submit(self, task: tuple[Audio, str]) -> Known[Any]:
+    def submit(self, task: SaidText) -> Known[Any]:
         return Known(self.map([task])[0])
 
-    def _one(self, task: tuple[Audio, str]) -> Heard | Exception:
+    def _one(self, task: SaidText) -> Heard | Exception:
         try:
             return self.score(task)
         except RuntimeError as error:
@@ -88,14 +90,14 @@ def test_more_errors_and_less_likely_sound_never_pay() -> None:
 
 
 def test_scores_keep_the_order_of_the_rollouts_whatever_their_length() -> None:
-    def hear(task: tuple[Audio, str]) -> Heard:
+    def hear(task: SaidText) -> Heard:
         return Heard("the green house", wer=float(task[0].samples[0]), nll=0.0)
 
     clips = [_clip(value, length) for value, length in ((0.1, 0.2), (0.3, 0.9), (0.2, 0.4), (0.0, 0.6))]
     pool = InlinePool(hear)
     scores = _scores([_rollout(clip) for clip in clips], pool)
     assert [score.raw["wer"] for score in scores] == pytest.approx([0.1, 0.3, 0.2, 0.0])
-    assert [audio.duration_s for audio, _ in pool.tasks] == [0.9, 0.6, 0.4, 0.2]
+    assert [audio.duration_s for audio, _, _ in pool.tasks] == [0.9, 0.6, 0.4, 0.2]
 
 
 def test_s10_clips_that_share_audio_and_text_are_listened_to_once() -> None:
@@ -125,7 +127,7 @@ def test_s01_an_empty_transcript_takes_the_floor_and_is_flagged() -> None:
 
 
 def test_s02_s16_a_failure_is_a_reason_and_leaves_the_others_alone() -> None:
-    def hear(task: tuple[Audio, str]) -> Heard:
+    def hear(task: SaidText) -> Heard:
         if task[0].samples[0] > 0.15:
             raise RuntimeError("out of memory")
         return Heard("the green house", 0.0, 0.0)
@@ -169,12 +171,24 @@ class Says:
 
 def test_the_transcript_is_normalised_like_the_text() -> None:
     recogniser = Says("The [noise] green, HOUSE", num_heard=9)
-    assert listen(recogniser, recogniser, (_clip(0.1), "the green house")) == Heard("the green house", 0.0, 0.5)
+    assert listen(recogniser, recogniser, (_clip(0.1), "the green house", "en")) == Heard("the green house", 0.0, 0.5)
 
 
 def test_s06_words_found_where_no_phoneme_is_are_not_a_transcript() -> None:
     recogniser = Says("thank you for watching", num_heard=1)
-    assert listen(recogniser, recogniser, (_clip(0.1), "the green house")) == Heard("", 1.0, 0.5)
+    assert listen(recogniser, recogniser, (_clip(0.1), "the green house", "en")) == Heard("", 1.0, 0.5)
+
+
+def test_a_text_is_read_in_the_language_of_its_utterance() -> None:
+    """ "21" is "einundzwanzig" in German; read as English, not a word of it was said."""
+    recogniser = Says("einundzwanzig", num_heard=9)
+    assert listen(recogniser, recogniser, (_clip(0.1), "21", "de")).wer == 0
+    assert listen(recogniser, recogniser, (_clip(0.1), "21", "en")).wer >= 1
+    pool = InlinePool(lambda task: Heard("a", wer=0.0, nll=0.5))
+    with WerNllReward(RewardConfig(), pool=pool) as scorer:  # type: ignore[arg-type]
+        clip = _clip(0.1)
+        scorer([replace(_rollout(clip), utterance=Utterance("u", "21", language)) for language in ("de", "en", "de")])
+    assert [language for _, _, language in pool.tasks] == ["de", "en"]
 
 
 def test_the_parts_of_a_score_are_its_two_utilities() -> None:
@@ -184,7 +198,7 @@ def test_the_parts_of_a_score_are_its_two_utilities() -> None:
 
 
 def test_a_rollout_scores_the_same_alone_and_in_a_batch() -> None:
-    def hear(task: tuple[Audio, str]) -> Heard:
+    def hear(task: SaidText) -> Heard:
         if task[0].samples[0] > 0.15:
             raise RuntimeError("out of memory")
         return Heard("the green house", 0.25, 1.5)
@@ -195,3 +209,19 @@ def test_a_rollout_scores_the_same_alone_and_in_a_batch() -> None:
         pending = [scorer.start(rollout) for rollout in rollouts]
         assert all(one.wait(0) for one in pending)
         assert [one.result() for one in pending] == scorer(rollouts)
+
+
+@pytest.mark.parametrize(
+    ("metric", "normalizer", "rate"),
+    [("wer", "spoken", 0.0), ("cer", "spoken", 0.0), ("wer", "seed_tts", 0.5)],
+)
+def test_s18_a_reward_counts_in_its_metric_by_its_normalizer(metric: str, normalizer: str, rate: float) -> None:
+    recogniser = Says("fifty turns", num_heard=9)
+    clip = (_clip(0.1), "50 turns", "en")
+    compared = partial(compare_by, metric, normalizer)
+    assert listen(recogniser, recogniser, clip, compared=compared).wer == rate
+
+
+def test_letters_are_fewer_wrong_than_words() -> None:
+    assert compare_by("wer", "spoken", "the house", "the horse", "en").counts.rate == 0.5
+    assert compare_by("cer", "spoken", "the house", "the horse", "en").counts.rate == 1 / 8

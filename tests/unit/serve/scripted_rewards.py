@@ -9,14 +9,14 @@ from typing import Self
 from elocution.config.tree import RewardConfig
 from elocution.measures import Likelihood
 from elocution.rewards.pool import ScoringPool
-from elocution.rewards.wer_nll import Heard, WerNllReward
+from elocution.rewards.wer_nll import Heard, SaidText, WerNllReward
 from elocution.types import Audio, Rollout, Score
 
 __all__ = ["ByText", "CountsCalls", "HearsNothing"]
 
 
-def _obey(clip: tuple[Audio, str]) -> Heard:
-    _, text = clip
+def _obey(clip: SaidText) -> Heard:
+    _, text, _ = clip
     if text.startswith("hang"):
         time.sleep(3600)
     if text.startswith("raise"):
@@ -32,7 +32,7 @@ class ByText(WerNllReward):
         super().__init__(config, pool)
 
 
-def _give(score: Callable[[tuple[Audio, str]], Heard]) -> Callable[[tuple[Audio, str]], Heard]:
+def _give(score: Callable[[SaidText], Heard]) -> Callable[[SaidText], Heard]:
     return score
 
 

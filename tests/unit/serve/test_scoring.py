@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -110,6 +111,19 @@ def test_whatever_may_change_a_score_is_in_the_key(other: Clip) -> None:
 def test_the_sample_rate_is_in_the_key() -> None:
     samples = np.zeros(3, np.float32)
     assert Clip("a", "en", Audio(samples, 8_000), 1.0).key() != Clip("a", "en", Audio(samples, 16_000), 1.0).key()
+
+
+def test_whatever_a_clip_comes_to_hold_is_in_the_key() -> None:
+    """A voice, for example: codes alone do not say what a clip sounds like where the codec takes one."""
+
+    @dataclass(frozen=True, eq=False)
+    class ClipWithVoice(Clip):
+        voice: Audio | None = None
+
+    voices = [None, *(Audio(np.full(3, level, np.float32), 16_000) for level in (0.1, 0.2))]
+    keys = [ClipWithVoice("a", "en", np.zeros((2, 1), np.int64), 1.0, voice).key() for voice in (*voices, *voices)]
+    assert len(set(keys)) == 3
+    assert keys[:3] == keys[3:]
 
 
 @pytest.mark.parametrize(("entries", "asked"), [(0, 4), (1, 4), (2, 2)])

@@ -11,6 +11,7 @@ from elocution.testing.policies import small_llasa
 from elocution.train.checkpoint import (
     latest_checkpoint,
     load_optimizer,
+    load_reward_state,
     point_best_at,
     save_checkpoint,
     verify_checkpoint,
@@ -27,13 +28,15 @@ def stepped() -> tuple[LlasaPolicy, torch.optim.Optimizer]:
 
 def save(folder: Path, step: int, keep: int = 2) -> None:
     policy, optimizer = stepped()
-    save_checkpoint(folder, policy.save_pretrained, optimizer, step=step, policy_version=2 * step, keep=keep)
+    save_checkpoint(
+        folder, policy.save_pretrained, optimizer.state_dict(), step=step, policy_version=2 * step, keep=keep
+    )
 
 
 def test_weights_and_optimiser_come_back_to_the_bit(tmp_path: Path) -> None:
     policy, optimizer = stepped()
     saved = save_checkpoint(
-        tmp_path / "checkpoints", policy.save_pretrained, optimizer, step=3, policy_version=6, keep=1
+        tmp_path / "checkpoints", policy.save_pretrained, optimizer.state_dict(), step=3, policy_version=6, keep=1
     )
     found = latest_checkpoint(tmp_path / "checkpoints")
     assert found == saved
@@ -92,6 +95,28 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
     policy, optimizer = stepped()
     full = FullDisk(policy.llama, policy.tokenizer)
     with pytest.raises(StorageError, match="no space left"):
-        save_checkpoint(tmp_path / "checkpoints", full.save_pretrained, optimizer, step=1, policy_version=1, keep=1)
+        save_checkpoint(
+            tmp_path / "checkpoints", full.save_pretrained, optimizer.state_dict(), step=1, policy_version=1, keep=1
+        )
     assert list((tmp_path / "checkpoints").iterdir()) == []
     assert latest_checkpoint(tmp_path / "checkpoints") is None
+
+
+def test_s77_what_the_reward_carries_comes_back_to_the_bit_and_is_checked(tmp_path: Path) -> None:
+    policy, optimizer = stepped()
+    state = {"baselines": {"voice": {"mean": 0.1 + 0.2, "count": 3}}}
+    for step, carried in enumerate([None, state]):
+        save_checkpoint(
+            tmp_path,
+            policy.save_pretrained,
+            optimizer.state_dict(),
+            step=step,
+            policy_version=0,
+            keep=2,
+            reward_state=carried,
+        )
+    assert load_reward_state(verify_checkpoint(tmp_path / "step_0")) == {}
+    assert load_reward_state(verify_checkpoint(tmp_path / "step_1")) == state
+    (tmp_path / "step_1" / "reward.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"damaged: reward\.json"):
+        verify_checkpoint(tmp_path / "step_1")

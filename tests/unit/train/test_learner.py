@@ -258,3 +258,29 @@ def test_bf16_products_keep_fp32_masters_and_ratios_near_1() -> None:
             continue
         change, wanted = (one - first).flatten(), (other - first).flatten()
         assert torch.cosine_similarity(change, wanted, dim=0) > 0.999
+
+
+def test_with_bf16_products_the_exact_kl_and_its_gradient_are_near_those_of_fp32() -> None:
+    settings = replace(SETTINGS, kl_coef=3.0, kl_estimate="exact")
+    model, exact = small_llasa(), small_llasa()
+    policy = LlasaPolicy(model.llama, model.tokenizer, torch.bfloat16)
+    reference = small_llasa(1)
+    rounded_reference = LlasaPolicy(reference.llama, reference.tokenizer, torch.bfloat16)
+    batches = cut(groups_of(exact), 100_000)
+    found = []
+    for mine, other in ((policy, rounded_reference), (exact, reference)):
+        optimizer = torch.optim.SGD(mine.model.parameters(), lr=1.0)
+        found.append(Learner(mine, other, optimizer, settings).update(batches, on_policy=False))
+    rounded, wanted = (stats.exact_kl for stats in found)
+    assert rounded is not None
+    assert wanted is not None
+    assert 0 < abs(rounded - wanted) < 0.005 * wanted
+    moved = 0
+    for one, other, first in zip(
+        policy.model.parameters(), exact.model.parameters(), small_llasa().model.parameters(), strict=True
+    ):
+        change, wanted_change = (one - first).flatten(), (other - first).flatten()
+        if wanted_change.any():
+            moved += 1
+            assert torch.cosine_similarity(change, wanted_change, dim=0) > 0.999
+    assert moved > 10

@@ -57,11 +57,11 @@ def greedy_ids(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.int64
     """
     model = policy.incremental()
     logits = _prefill(model, probes)
-    legal, stops = policy.legal_ids, torch.tensor(sorted(policy.stop_ids))
+    legal, stops = policy.legal_ids, torch.tensor(sorted(policy.stop_ids), device="cpu")
     longest = max(len(probe.completion_ids) for probe in probes)
     drawn = []
     for position in range(longest):
-        drawn.append(legal[logits.argmax(dim=-1)])
+        drawn.append(legal[logits.argmax(dim=-1).cpu()])
         if position + 1 < longest:
             logits = model.step(drawn[-1])
     ids = torch.stack(drawn, dim=1)  # [B, T, C]
@@ -83,25 +83,26 @@ def greedy_gaps(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.floa
     model = policy.incremental()
     logits = _prefill(model, probes)
     gaps = []
+    places = places.to(logits.device)
     for position in range(ids.shape[1]):
         chosen = logits.gather(-1, places[:, position, :, None])[..., 0]
         gaps.append((logits.amax(dim=-1) - chosen).float())
         if position + 1 < ids.shape[1]:
             logits = model.step(ids[:, position])
-    stacked = torch.stack(gaps, dim=1)
+    stacked = torch.stack(gaps, dim=1).cpu()
     return [row[: len(probe.completion_ids)].numpy().copy() for row, probe in zip(stacked, probes, strict=True)]
 
 
 def _prefill(model: IncrementalModel, probes: Sequence[Probe]) -> torch.Tensor:
     longest = max(len(probe.completion_ids) for probe in probes)
-    return model.prefill([probe.prompt_ids for probe in probes], torch.arange(len(probes)), longest)
+    return model.prefill([probe.prompt_ids for probe in probes], torch.arange(len(probes), device="cpu"), longest)
 
 
 def _pad_completions(completions: Sequence[NDArray[np.int64]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Shapes: [T, C] each -> [B, T, C] ids, padded with an id that may be drawn, and the mask."""
     shape = (len(completions), max(map(len, completions)), completions[0].shape[1])
-    ids = torch.full(shape, int(completions[0][0, 0]), dtype=torch.long)
-    mask = torch.zeros(shape, dtype=torch.bool)
+    ids = torch.full(shape, int(completions[0][0, 0]), dtype=torch.long, device="cpu")
+    mask = torch.zeros(shape, dtype=torch.bool, device="cpu")
     for row, completion in enumerate(completions):
         ids[row, : len(completion)] = torch.from_numpy(completion)
         mask[row, : len(completion)] = True

@@ -1,0 +1,45 @@
+"""Recordings that give a voice -> their codes: each encoded once, with a codec that is not loaded before the first."""
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elocution.audio import read_audio
+from elocution.codecs.base import Codec
+from elocution.data.prompt_rows import VoiceSource
+from elocution.types import Voice
+
+__all__ = ["VoiceReader"]
+
+
+class VoiceReader:
+    """Reads voices; its codec, with the encoder that only this needs, goes when the reader goes."""
+
+    def __init__(self, load: Callable[[], Codec]) -> None:
+        self._load = load
+        self._known: dict[bytes, NDArray[np.int64]] = {}
+
+    def read(self, source: VoiceSource) -> Voice:
+        """Stored codes are taken as they are, whatever recording is named beside them.
+
+        Raises: DataError if the recording cannot be read; CodecError if it cannot be encoded.
+        """
+        codes = source.codes
+        if codes is None:
+            assert source.audio is not None  # a row without codes names a recording
+            codes = self._encode(source.audio)
+        return Voice(hashlib.sha256(codes.tobytes()).hexdigest()[:16], source.text, codes)
+
+    def _encode(self, clip: Path | bytes) -> NDArray[np.int64]:
+        key = clip if isinstance(clip, bytes) else str(clip).encode(errors="surrogateescape")
+        if key not in self._known:
+            self._known[key] = self._codec.encode(read_audio(clip))
+        return self._known[key]
+
+    @cached_property
+    def _codec(self) -> Codec:
+        return self._load()

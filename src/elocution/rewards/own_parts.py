@@ -1,0 +1,72 @@
+"""Rewards of a user's own as parts of a composite: each judges one clip at a time, in the process that listens to it."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from elocution.config.tree import RewardConfig
+from elocution.errors import ElocutionError
+from elocution.measures.facts import Findings, SpokenText, build_listener
+from elocution.registry import build_part, import_part
+from elocution.rewards.base import Reward, score_all
+from elocution.types import Completion, FinishReason, Outcome, Rollout, Utterance
+
+__all__ = ["build_parts_listener", "check_own_part", "is_own_part"]
+
+
+def is_own_part(fact: str) -> bool:
+    """Whether a component's `fact` is no measure of this package but `module:Class`, a reward."""
+    return ":" in fact
+
+
+def check_own_part(fact: str) -> None:
+    """Imports the class without building it.
+
+    Raises: ConfigError if there is no such class, or it is no reward.
+    """
+    _reward_class(fact)
+
+
+def build_parts_listener(wanted: Sequence[str], config: RewardConfig) -> Callable[[SpokenText], Findings]:
+    """A listener for measures and rewards of a user's own alike; the value of such a reward is its fact.
+
+    Such a reward is built with the whole section and entered once for each scoring process, and ends with it.
+
+    Raises: ConfigError if there is no such measure, or a reward cannot be built.
+    """
+    listen = build_listener([name for name in wanted if not is_own_part(name)], asr=config.asr, nll=config.nll)
+    own = {name: _entered(name, config) for name in wanted if is_own_part(name)}
+
+    def listen_to_parts(clip: SpokenText) -> Findings:
+        found = listen(clip)
+        facts, failures = dict(found.facts), dict(found.failures)
+        rollout = _rollout(clip)
+        for name, reward in own.items():
+            try:
+                (score,) = score_all(reward, [rollout])
+            except ElocutionError as error:
+                failures[name] = str(error)
+                continue
+            if score.value is None:
+                failures[name] = score.error or ""
+            else:
+                facts[name] = score.value
+        return Findings(facts, failures, found.transcript)
+
+    return listen_to_parts
+
+
+def _entered(name: str, config: RewardConfig) -> Reward:
+    reward: Reward = build_part("reward", name, lambda: _reward_class(name)(config).__enter__())
+    return reward
+
+
+def _reward_class(name: str) -> type:
+    part: type = import_part("reward", name, {}, methods=["__call__", "__enter__", "__exit__"])
+    return part
+
+
+def _rollout(clip: SpokenText) -> Rollout:
+    """The clip as a reward sees it; ids and log-probs stay where the policy is."""
+    completion = Completion(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32), FinishReason.STOP, 0)
+    return Rollout(Utterance("", clip.text, clip.language), completion, clip.codes, clip.audio, Outcome.SPEECH)

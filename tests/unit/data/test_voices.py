@@ -1,0 +1,121 @@
+"""Voices of prompt rows: recordings that are encoded once, and codes that are taken as they are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from elocution.assets import resolve_path
+from elocution.audio import read_audio
+from elocution.codecs import Codec, load_codec
+from elocution.data.prompts import PromptSet, load_prompts
+from elocution.data.voices import VoiceReader
+from elocution.errors import DataError
+
+SPEECH = sorted((Path(__file__).parents[2] / "data" / "speech").glob("*.flac"))[0]
+CODEC = resolve_path("builtin:tiny-codec")
+
+
+class Loader:
+    """Loads the tiny codec, and counts."""
+
+    def __init__(self) -> None:
+        self.loaded = 0
+
+    def __call__(self) -> Codec:
+        self.loaded += 1
+        return load_codec("tiny", CODEC)
+
+
+def read(path: Path, rows: list[dict[str, Any]], voices: VoiceReader | None, *, skip: bool = False) -> PromptSet:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return load_prompts(
+        path,
+        languages=["en"],
+        on_bad_row="skip" if skip else "stop",
+        check_text=lambda utterance: None,
+        voices=voices,
+    )
+
+
+def test_a_recording_is_encoded_once_by_a_codec_that_is_loaded_once(tmp_path: Path) -> None:
+    (tmp_path / "voice.flac").write_bytes(SPEECH.read_bytes())
+    load = Loader()
+    rows = [{"text": text, "prompt_text": "hello ", "prompt_audio": "voice.flac"} for text in ("one", "two")]
+    first, second = read(tmp_path / "p.jsonl", rows, VoiceReader(load)).utterances
+    assert first.voice is not None
+    assert second.voice is not None
+    assert first.voice.codes is second.voice.codes
+    assert np.array_equal(first.voice.codes, load_codec("tiny", CODEC).encode(read_audio(SPEECH)))
+    assert first.voice.text == "hello "
+    assert load.loaded == 1
+
+
+def test_stored_codes_need_no_codec(tmp_path: Path) -> None:
+    load = Loader()
+    rows = [
+        {"text": "one"},
+        {"text": "two", "prompt_text": "hello", "prompt_codes": [3, 1, 2]},
+        {"text": "three", "prompt_text": "hello", "prompt_codes": [[3], [1], [2]], "prompt_audio": "not/there.wav"},
+    ]
+    plain, flat, nested = (
+        utterance.voice for utterance in read(tmp_path / "p.jsonl", rows, VoiceReader(load)).utterances
+    )
+    assert plain is None
+    assert flat == nested
+    assert flat is not None
+    assert flat.codes.tolist() == [[3], [1], [2]]
+    assert load.loaded == 0
+
+
+BAD = [
+    ({"prompt_text": "hello"}, "neither prompt_audio nor prompt_codes"),
+    ({"prompt_audio": "voice.wav"}, "prompt_text is missing or empty"),
+    ({"prompt_text": " ", "prompt_codes": [1]}, "prompt_text is missing or empty"),
+    ({"prompt_text": "hello", "prompt_codes": []}, "must be a list of codes"),
+    ({"prompt_text": "hello", "prompt_codes": [1, True]}, "must be a list of codes"),
+    ({"prompt_text": "hello", "prompt_codes": [[1, 2], [3]]}, "must be a list of codes"),
+    ({"prompt_text": "hello", "prompt_codes": "<|s_1|>"}, "must be a list of codes"),
+    ({"prompt_text": "hello", "prompt_audio": "absent.wav"}, "its voice cannot be used: cannot read .*absent.wav"),
+    ({"prompt_text": "hello", "prompt_audio": "empty.wav"}, "its voice cannot be used: cannot read .*empty.wav"),
+    ({"prompt_text": "hello", "prompt_audio": "nan.wav"}, "samples that are no numbers"),
+    ({"prompt_text": "hello", "prompt_audio": 5}, "'prompt_audio' must be a string"),
+]
+
+
+@pytest.mark.parametrize("encoded", [True, False])
+def test_s81_a_voice_that_cannot_be_used_is_a_bad_row(tmp_path: Path, encoded: bool) -> None:
+    (tmp_path / "empty.wav").write_bytes(b"")
+    soundfile.write(tmp_path / "nan.wav", np.full(8000, np.nan, np.float32), 16_000, subtype="FLOAT")
+    rows = [{"text": "good"}, *({"text": "one", **row} for row, _ in BAD)]
+    prompts = read(tmp_path / "p.jsonl", rows, VoiceReader(Loader()) if encoded else None, skip=True)
+    assert len(prompts.skipped) == len(BAD)
+    for bad, (_, reason) in zip(prompts.skipped, BAD, strict=True):
+        with pytest.raises(DataError, match=reason):
+            raise DataError(bad.reason)
+
+
+def test_recordings_in_a_table_may_be_bytes_or_names(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the extra `data`")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra `data`")
+    (tmp_path / "voice.flac").write_bytes(SPEECH.read_bytes())
+    audio = [{"bytes": SPEECH.read_bytes(), "path": None}, {"bytes": None, "path": "voice.flac"}, None]
+    rows = [
+        {"text": f"clip {index}", "prompt_text": "hello" if sound else None, "prompt_audio": sound}
+        for index, sound in enumerate(audio)
+    ]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
+    found = load_prompts(
+        tmp_path / "p.parquet",
+        languages=["en"],
+        on_bad_row="stop",
+        check_text=lambda utterance: None,
+        voices=VoiceReader(Loader()),
+    )
+    one, other, none = (utterance.voice for utterance in found.utterances)
+    assert one == other
+    assert one is not None
+    assert none is None
