@@ -12,7 +12,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from elocution.errors import EngineError
+from elocution.errors import EngineError, EngineUnavailable
 from elocution.rollout.sglang_protocol import GenerateResponse
 from elocution.types import Audio, FinishReason
 
@@ -20,11 +20,11 @@ __all__ = ["check_version", "decode_answer_audio", "read_finish", "read_ids", "r
 
 
 def check_version(answer: GenerateResponse, version: int) -> None:
-    """Raises: EngineError if an id of the answer was drawn with other weights than those of `version`."""
+    """Raises: EngineUnavailable if an id of the answer was drawn with other weights than those of `version`."""
     info = answer.meta_info
     seen = {info.weight_version, *(span.version for span in info.weight_versions or ())}
     if seen != {str(version)}:
-        raise EngineError(
+        raise EngineUnavailable(
             f"SGLang drew with the weights {sorted(map(str, seen))} where version {version} was published; "
             "does another program update this server?"
         )

@@ -135,7 +135,7 @@ def _sglang_engines(config: RunConfig, policy: Policy, trained: Mapping[str, nn.
             utterances=utterances,
             root=root,
             seed=config.seed,
-            restart=parts.revive,
+            restart=parts.restart,
         )
         shared.attach(synced)
 

@@ -10,6 +10,7 @@ from elocution.config.tree import RunConfig
 from elocution.errors import ConfigError
 from elocution.policies.base import Policy
 from elocution.rollout.launch import LaunchedServer, RemoteServer, Server
+from elocution.rollout.replicas import in_threads
 from elocution.rollout.sglang import SglangEngine, check_servers
 from elocution.rollout.sglang_client import ServerSettings, SglangServers
 from elocution.rollout.sglang_launch import sglang_launch, tts_launch
@@ -21,11 +22,11 @@ __all__ = ["SglangParts", "build_sglang"]
 
 @dataclass(frozen=True)
 class SglangParts:
-    """The engine, and how its servers are brought up, revived after a failure, and ended."""
+    """The engine, and how its servers are brought up, started anew, and ended; those of others are waited for."""
 
     engine: SglangEngine
     start: Callable[[], None]
-    revive: Callable[[], None]
+    restart: Callable[[], None]
     stop: Callable[[], None]
 
 
@@ -52,34 +53,40 @@ def build_sglang(config: RunConfig, policy: Policy, root: Path, run_path: Path) 
             api_key=read_secret(settings.token_env, "rollout.sglang.token_env"),
         )
     )
+
+    def revive() -> None:
+        in_threads([each.revive for each in servers])
+
     engine = SglangEngine(
         policy,
         pool,
         SglangSync(pool, root, policy.save_pretrained),
         temperature=config.rollout.temperature,
         settings=SglangSettings(
-            legal=settings.legal, max_redraws=settings.max_redraws, max_mean_gap=settings.max_mean_gap
+            legal=settings.legal,
+            max_redraws=settings.max_redraws,
+            max_mean_gap=settings.max_mean_gap,
+            max_recoveries=server.retries,
         ),
+        revive=revive,
     )
 
     def start() -> None:
         try:
-            for each in servers:
-                each.start()
-            check_servers(pool)
+            in_threads([each.start for each in servers])
+            check_servers(pool, type(policy.model).__name__)
         except BaseException:
             stop()
             raise
 
-    def revive() -> None:
-        for each in servers:
-            each.revive()
+    def restart() -> None:
+        in_threads([each.stop for each in servers])
+        in_threads([each.start for each in servers])
 
     def stop() -> None:
-        for each in servers:
-            each.stop()
+        in_threads([each.stop for each in servers])
 
-    return SglangParts(engine, start, revive, stop)
+    return SglangParts(engine, start, restart, stop)
 
 
 def _servers(config: RunConfig, run_path: Path) -> list[Server]:
