@@ -35,6 +35,7 @@ __all__ = [
     "RunConfig",
     "SelfTestConfig",
     "ServerConfig",
+    "SglangConfig",
     "StrictConfig",
     "SyncSettings",
     "TrainConfig",
@@ -131,10 +132,25 @@ class ServerConfig(StrictConfig):
     """Let servers give their GPU memory back while the learner works, for servers on the learner's own GPU."""
 
 
+class SglangConfig(StrictConfig):
+    """How SGLang servers are used; docs/sglang.md has what is behind it. Has no effect with other engines."""
+
+    launch: Literal["sglang", "elocution"] = "sglang"
+    """What is started where `rollout.server.urls` is empty: SGLang, or our own `elocution serve tts`."""
+    legal: Literal["mask", "redraw"] = "mask"
+    """How draws keep to the legal ids: the server masks all others, or completions with an illegal id are drawn again."""
+    max_redraws: int = Field(default=5, ge=0, le=1000)
+    """With `redraw`: times that a completion is drawn again; then the run stops."""
+    max_mean_gap: float = Field(default=0.05, gt=0, le=10)
+    """Largest difference between two servers' log-probs of the same ids, nats."""
+    token_env: str = ""
+    """Environment variable that holds the key which servers ask for; empty for none."""
+
+
 class SyncSettings(StrictConfig):
     """How new weights reach an engine that has a copy of its own, and when it is believed to have them.
 
-    For `vllm`; `torch` samples from the learner's own weights and needs none of it.
+    For `vllm` and `sglang`; `torch` samples from the learner's own weights and needs none of it.
     """
 
     strategy: Literal["full", "delta", "adapter"] = "full"
@@ -155,8 +171,8 @@ class SyncSettings(StrictConfig):
 class RolloutConfig(StrictConfig):
     """How completions are drawn."""
 
-    engine: Literal["torch", "vllm"] = "torch"
-    """What draws them: `torch` in this process, or `vllm` servers, for policies of one codebook."""
+    engine: Literal["torch", "vllm", "sglang"] = "torch"
+    """What draws them: `torch` in this process, or `vllm` or `sglang` servers, for policies of one codebook."""
 
     group_size: int = Field(default=8, ge=2, le=1024)
     """Completions of one prompt, which are compared with each other."""
@@ -173,6 +189,7 @@ class RolloutConfig(StrictConfig):
     batch_size: int = Field(default=128, ge=1)
     """Completions drawn at once; servers batch by themselves."""
     server: ServerConfig = ServerConfig()
+    sglang: SglangConfig = SglangConfig()
     sync: SyncSettings = SyncSettings()
 
 
