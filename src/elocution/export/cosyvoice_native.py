@@ -59,17 +59,17 @@ def read_native(path: Path, config: Qwen2Config) -> NativeModel:
     Raises: CheckpointError if it holds anything but tensors, lacks one, has one too many or of another shape, or values are
     not finite.
     """
+    if not path.is_file():
+        raise CheckpointError(f"there is no file {path}; name an llm.pt, or the model folder that has one")
     try:
         loaded: object = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} holds more than weights, and loading the rest would run code from the file: it was not loaded. "
             "Get the file again from a source that you trust, or write it with torch.save(model.state_dict(), …)"
         ) from error
     except Exception as error:  # a damaged archive may end in any error of the reader
-        raise CheckpointError(f"cannot load {path}: {type(error).__name__}: {error}") from error
+        raise CheckpointError(f"cannot load {path}, get it again: {type(error).__name__}: {error}") from error
     if not isinstance(loaded, dict) or not loaded:
         raise CheckpointError(f"{path} must hold tensors by name, found {type(loaded).__name__}")
     others = sorted(str(name) for name, value in loaded.items() if not isinstance(value, Tensor))

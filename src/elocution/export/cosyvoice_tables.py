@@ -82,9 +82,7 @@ def split_tables(tensors: Mapping[str, Tensor], ids: SpeechIds, rest: NativeRest
     """
     rows = torch.from_numpy(ids.rows)
     table, output = tensors[_TABLE], tensors[_OUTPUT]
-    text = _text_table(table, ids, rest)
     native = {BODY + name: tensor for name, tensor in tensors.items() if name not in (_TABLE, _OUTPUT, HEAD_BIAS)}
-    native |= {TEXT: text, _LM_HEAD: rest.tensors.get(_LM_HEAD, text)}
     native |= {EMBEDDING: table[rows], HEAD: output[rows]}
     bias = tensors[HEAD_BIAS][rows] if HEAD_BIAS in tensors else rest.tensors.get(BIAS)
     if ids.generation == 2:
@@ -96,6 +94,8 @@ def split_tables(tensors: Mapping[str, Tensor], ids: SpeechIds, rest: NativeRest
         native |= {SPECIAL: table[[ids.sos, ids.task]], BIAS: bias.to(output.dtype)}
     elif bias is not None:
         raise CheckpointError(f"the folder has {HEAD_BIAS}, but the speech head of CosyVoice3 has no bias")
+    text = _text_table(table, ids, rest)
+    native |= {TEXT: text, _LM_HEAD: rest.tensors.get(_LM_HEAD, text)}
     return NativeModel(ids.generation, native)
 
 
