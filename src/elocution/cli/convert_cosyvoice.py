@@ -22,7 +22,12 @@ Dtype = Annotated[
 
 @app.command("to-hf")
 def to_hf(
-    source: Annotated[Path, typer.Argument(help="Model folder with llm.pt, or such a file, for example llm.rl.pt.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="Model folder with llm.pt, such a file, for example llm.rl.pt, or builtin:tiny-cosyvoice2."
+        ),
+    ],
     to: Annotated[Path, typer.Option("--to", help="Folder to write; must not exist.")],
     dtype: Dtype = "keep",
     bias: Annotated[
@@ -42,9 +47,11 @@ def to_hf(
 
     Example: `elocution convert cosyvoice2 to-hf CosyVoice2-0.5B --to cosyvoice2-hf`
     """
+    from elocution.assets import resolve_path
     from elocution.export.cosyvoice import to_huggingface
 
-    done = to_huggingface(source, to, dtype=dtype, bias=bias, text_model=text_model)
+    _quiet()
+    done = to_huggingface(resolve_path(source), to, dtype=dtype, bias=bias, text_model=text_model)
     ids = done.ids
     typer.echo(
         f"{to}: CosyVoice{ids.generation}, {ids.num_codes} codes from id {ids.first_code}, stop {ids.eos}, start {ids.sos}, "
@@ -77,6 +84,7 @@ def to_native(
     """
     from elocution.export.cosyvoice import to_native as convert
 
+    _quiet()
     done = convert(source, to, dtype=dtype, original=original, zero_bias=zero_bias)
     typer.echo(
         f"{to}: CosyVoice{done.ids.generation}, {done.tensors} tensors, opened again; "
@@ -92,3 +100,9 @@ def _print_difference(difference: "HeadDifference | None") -> None:
         f"without the bias, log-probs of speech differ by up to {difference.logprob:.3g} nats (mean KL {difference.kl:.3g}); "
         f"drawn from the whole vocabulary, {difference.escaped:.1%} would be no speech: draw from the legal ids alone"
     )
+
+
+def _quiet() -> None:
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()

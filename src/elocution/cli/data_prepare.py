@@ -17,7 +17,9 @@ def _group() -> None:
 
 @app.command()
 def cosyvoice2(
-    source: Annotated[Path, typer.Argument(help="JSON lines with `text`, for example metadata/aishell-3.jsonl.")],
+    source: Annotated[
+        str, typer.Argument(help="JSON lines with `text`, for example metadata/aishell-3.jsonl, or builtin:NAME.")
+    ],
     to: Annotated[Path, typer.Option("--to", help="Folder for train.parquet, test.parquet and rejected.jsonl.")],
     test_source: Annotated[
         Path | None,
@@ -50,15 +52,16 @@ def cosyvoice2(
 
     Example: `elocution data prepare cosyvoice2 aishell-3.jsonl --to data/parquet_aishell3`
     """
+    from elocution.assets import resolve_path
     from elocution.data.recipe import SplitSettings, copy_to_url, prepare_recipe
     from elocution.data.recipe_rows import RecipeSettings
 
     done = prepare_recipe(
-        source,
+        resolve_path(source),
         to,
         SplitSettings(split, train=train, test=test, seed=seed),
         RecipeSettings(start, language=language, seed=seed, codebook_size=codebook_size),
-        test_source=test_source,
+        test_source=None if test_source is None else resolve_path(test_source),
         carry=carry,
     )
     typer.echo(f"{to}: {done.train} rows to train on, {done.test} to test on, {len(done.bad)} bad")
