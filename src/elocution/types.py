@@ -30,13 +30,16 @@ class Voice:
 class Utterance:
     """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code.
 
-    All completions share `voice`; without one, the policy chooses.
+    All completions share `voice`; without one, the policy chooses. `instruction` says how to speak, and `emotion` names a
+    feeling, which is the instruction where there is no other; only some families take them.
     """
 
     id: str
     text: str
     language: str = "en"
     voice: Voice | None = None
+    instruction: str = ""
+    emotion: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,8 @@ class Score:
 class Rollout:
     """One completion of `utterance` with what it sounds like.
 
-    Shapes: `codes` [F, Q] int64. `audio` is None where `outcome` is EMPTY.
+    Shapes: `codes` [F, Q] int64; `actions` [T, C] bool, the cells of the completion that were a choice and are learnt from,
+    all if None. `audio` is None where `outcome` is EMPTY.
     """
 
     utterance: Utterance
@@ -121,6 +125,7 @@ class Rollout:
     codes: NDArray[np.int64]
     audio: Audio | None
     outcome: Outcome
+    actions: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,14 +59,12 @@ def audio_slots(frames: int, books: int, ids: SlotIds, *, speaker: Literal["user
     return [ids.audio_start, *[gen] * frames, *[delay] * (books - 1), ids.audio_end]
 
 
-def packed_turn(
-    codes: NDArray[np.int64], ids: SlotIds, *, speaker: Literal["user", "assistant"]
-) -> NDArray[np.int64]:
+def packed_turn(codes: NDArray[np.int64], ids: SlotIds, *, speaker: Literal["user", "assistant"]) -> NDArray[np.int64]:
     """A clip as rows of text and codes, as models are taught with it. Shapes: [F, Q] -> [F + Q + 1, 1 + Q], 2 rows if F is 0.
 
     What a model draws for the same codes has another text channel: one slot for a frame less, one for the delay more.
     """
-    return fill_rows(audio_slots(*codes.shape, ids, speaker=speaker), [codes], ids)
+    return fill_rows(audio_slots(len(codes), codes.shape[1], ids, speaker=speaker), [codes], ids)
 
 
 def fill_rows(text: list[int], clips: list[NDArray[np.int64]], ids: SlotIds) -> NDArray[np.int64]:

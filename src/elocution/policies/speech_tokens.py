@@ -259,7 +259,8 @@ class SpeechTokenPolicy:
 
     def incremental(self) -> IncrementalModel:
         weight: Tensor = self.llama.get_output_embeddings().weight
-        return IncrementalLlama(self.llama, weight[self.legal_ids.to(weight.device)], self.compute_dtype)
+        legal = self.legal_ids.to(weight.device)
+        return IncrementalLlama(self.llama, weight[legal], legal, self.compute_dtype)
 
 
 def _single_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:

@@ -90,5 +90,5 @@ def test_codes_go_where_the_slots_of_the_text_are() -> None:
 
 @pytest.mark.parametrize("clips", [[], [CODES, CODES], [CODES[:1]], [np.repeat(CODES, 2, axis=0)]])
 def test_clips_that_do_not_fit_their_slots_are_refused(clips: list[np.ndarray]) -> None:
-    with pytest.raises(ValueError, match="audio starts|does not fit"):
+    with pytest.raises(ValueError, match=r"audio starts|does not fit"):
         fill_rows(audio_slots(2, 3, IDS, speaker="user"), clips, IDS)
