@@ -20,7 +20,7 @@ from elocution.policies.base import IncrementalModel, PolicyBatch
 from elocution.policies.delay_pattern import split_frames
 from elocution.policies.delay_states import TextRule, banned_ids, replay, required_ids
 from elocution.policies.lora import merged_state_dict
-from elocution.policies.moss_config import read_moss_config
+from elocution.policies.moss_config import MossFields, read_moss_config
 from elocution.policies.moss_model import MossTTSDelayModel, load_moss_model
 from elocution.policies.moss_prompt import LANGUAGE_NAMES, MossPrompt
 from elocution.policies.moss_steps import IncrementalMoss
@@ -57,7 +57,7 @@ class MossPolicy:
         self.tokenizer = tokenizer
         self._compute_dtype = compute_dtype
         self._companions = companions or {}
-        fields = model.config.fields
+        fields: MossFields = model.config.fields
         self.slots, self._fields = fields.slots, fields
         _check_ids(tokenizer, vars(self.slots))
         enable_packing(model.language_model)
@@ -218,9 +218,9 @@ def _check_ids(tokenizer: PreTrainedTokenizerBase, slots: dict[str, int]) -> Non
     for name, id in slots.items():
         if name == "pad_code":
             continue
-        token = tokenizer.convert_ids_to_tokens(id)
-        if token is None or tokenizer.encode(token, add_special_tokens=False) != [id]:
+        token = tokenizer.added_tokens_decoder.get(id)
+        if token is None or tokenizer.encode(token.content, add_special_tokens=False) != [id]:
             raise CheckpointError(
-                f"the config's {name} is id {id}, which the tokenizer has as {token!r} and does not read as one token; "
-                "config and tokenizer do not belong together"
+                f"the config's {name} is id {id}, which is no added token of the tokenizer that it reads as one; config and "
+                "tokenizer do not belong together"
             )
