@@ -11,6 +11,8 @@ from elocution.errors import MissingDependency
 
 __all__ = ["STYLES", "VOICES", "Style", "Voice", "speak_as"]
 
+_FRAME_MS = 10.0  # as long as the codecs' frames; shorter ones take longer and are not heard
+
 
 @dataclass(frozen=True)
 class Voice:
@@ -34,7 +36,7 @@ VOICES: Mapping[str, Voice] = MappingProxyType(
     {
         "ada": Voice(pitch=1.0, formants=1.0),
         "bert": Voice(pitch=0.52, formants=0.84),
-        "cleo": Voice(pitch=1.35, formants=1.12),
+        "cleo": Voice(pitch=1.3, formants=1.06),
         "dan": Voice(pitch=0.7, formants=0.93),
     }
 )
@@ -58,7 +60,7 @@ def speak_as(samples: NDArray[np.float32], sample_rate: int, voice: Voice, style
     except ImportError as error:
         raise MissingDependency.naming("pyworld", "tiny-build") from error
     wave = samples.astype(np.float64)
-    coarse, times = pyworld.dio(wave, sample_rate)
+    coarse, times = pyworld.dio(wave, sample_rate, frame_period=_FRAME_MS)
     pitch = pyworld.stonemask(wave, coarse, times, sample_rate)
     envelope = pyworld.cheaptrick(wave, pitch, times, sample_rate)
     noise = pyworld.d4c(wave, pitch, times, sample_rate)
@@ -67,10 +69,11 @@ def speak_as(samples: NDArray[np.float32], sample_rate: int, voice: Voice, style
         _warped(envelope, voice.formants),
         _warped(noise, voice.formants),
         sample_rate,
-        frame_period=pyworld.default_frame_period / style.tempo,
+        frame_period=_FRAME_MS / style.tempo,
     )
     peak = max(1.0, float(np.abs(made).max()))
-    return (made / peak).astype(np.float32)
+    scaled: NDArray[np.float32] = (made / peak).astype(np.float32)
+    return scaled
 
 
 def _melody(pitch: NDArray[np.float64], shift: float, spread: float) -> NDArray[np.float64]:
@@ -91,4 +94,5 @@ def _warped(spectra: NDArray[np.float64], factor: float) -> NDArray[np.float64]:
     low = np.floor(sources).astype(int)
     high = np.minimum(low + 1, bins[-1])
     share = sources - low
-    return np.ascontiguousarray(spectra[:, low] * (1 - share) + spectra[:, high] * share)
+    warped: NDArray[np.float64] = np.ascontiguousarray(spectra[:, low] * (1 - share) + spectra[:, high] * share)
+    return warped
