@@ -36,7 +36,7 @@ SMALL = MossBuildSettings(
     width=48,
     layers=1,
     heads=4,
-    pretraining=PretrainSettings(epochs=1, batch_size=8, warmup_steps=1),
+    pretraining=PretrainSettings(epochs=8, batch_size=8, learning_rate=1e-2, warmup_steps=1),
 )
 
 
@@ -142,7 +142,7 @@ def test_s48_teaching_learns_the_next_row_of_every_channel() -> None:
     utterances, codes = lesson_parts(policy)
     lessons = lessons_of(policy, utterances, codes)
     before = lesson_loss(policy, lessons).item()
-    teach(policy, lessons, lessons, PretrainSettings(epochs=60, batch_size=2, learning_rate=1e-2, warmup_steps=2))
+    teach(policy, lessons, lessons, PretrainSettings(epochs=25, batch_size=2, learning_rate=2e-2, warmup_steps=2))
     after = lesson_loss(policy, lessons).item()
     assert after < 0.2 * before
     late = lessons_of(policy, utterances, [np.roll(clip, 1, axis=0) for clip in codes])  # frames one row later
