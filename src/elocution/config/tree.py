@@ -26,6 +26,7 @@ __all__ = [
     "EvalConfig",
     "LoraSettings",
     "ModelConfig",
+    "MossSettings",
     "ParameterRule",
     "RecogniserConfig",
     "RemoteRewardConfig",
@@ -63,6 +64,16 @@ class LoraSettings(StrictConfig):
         return value
 
 
+class MossSettings(StrictConfig):
+    """What only the family `moss` has."""
+
+    voice_form: Literal["turn", "reference"] = "turn"
+    """Where a recording goes that gives the voice: an earlier turn of the model itself, or the `Reference(s)` field of the
+    user's turn, as the SGLang fork builds it."""
+    drop_last_frame: bool = True
+    """Leave the last frame of a clip (80 ms), which no model was taught, out of the sound and of the loss."""
+
+
 class ModelConfig(StrictConfig):
     """The policy to be trained."""
 
@@ -77,6 +88,7 @@ class ModelConfig(StrictConfig):
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of matrix products, in sampling and learning alike; weights and log-softmax are fp32 always."""
     lora: LoraSettings = LoraSettings()
+    moss: MossSettings = MossSettings()
 
 
 class CodecConfig(StrictConfig):

@@ -279,7 +279,9 @@ class SpeechTokenPolicy:
     def incremental(self) -> IncrementalModel:
         weight: Tensor = self.llama.get_output_embeddings().weight
         legal, bias = self.legal_ids.to(weight.device), self._head_bias
-        return IncrementalLlama(self.llama, weight[legal], self.compute_dtype, None if bias is None else bias[legal])
+        return IncrementalLlama(
+            self.llama, weight[legal], legal, self.compute_dtype, None if bias is None else bias[legal]
+        )
 
     @property
     def _head_bias(self) -> Tensor | None:

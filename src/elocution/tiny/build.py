@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from elocution.tiny.recogniser import write_recogniser
 from elocution.tiny.sentences import WORDS, draw_sentences
 from elocution.tiny.speech import SpeechCorpus, speak_sentences
 
-__all__ = ["BuildSettings", "build"]
+__all__ = ["BuildSettings", "build", "require_modules"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +65,17 @@ def build(output: Path, settings: BuildSettings | None = None, *, workers: int =
     `output` cannot be written.
     """
     settings = settings or BuildSettings()
-    for module, package in _NEEDED.items():
-        if importlib.util.find_spec(module) is None:
-            raise MissingDependency.naming(package, "tiny-build")
+    require_modules(_NEEDED)
     with reporting_disk_errors(output):
         output.mkdir(parents=True, exist_ok=True)
         _build(output, settings, workers or os.cpu_count() or 1)
+
+
+def require_modules(packages: Mapping[str, str]) -> None:
+    """Raises: MissingDependency naming the package of the first of these modules that is not installed."""
+    for module, package in packages.items():
+        if importlib.util.find_spec(module) is None:
+            raise MissingDependency.naming(package, "tiny-build")
 
 
 def _build(output: Path, settings: BuildSettings, workers: int) -> None:

@@ -20,7 +20,7 @@ from elocution.policies.packing import packed_hidden
 from elocution.policies.speech_tokens import SpeechTokenPolicy
 from elocution.types import Utterance
 
-__all__ = ["PretrainSettings", "build_policy", "build_tokenizer", "held_out_loss", "pretrain"]
+__all__ = ["PretrainSettings", "build_policy", "build_tokenizer", "held_out_loss", "pretrain", "warmup_cosine"]
 
 logger = logging.getLogger(__name__)
 
@@ -120,11 +120,7 @@ def pretrain(
     optimizer = torch.optim.AdamW(
         policy.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
     )
-    warmup = settings.warmup_steps
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min(1.0, (step + 1) / warmup) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / total))),
-    )
+    schedule = warmup_cosine(optimizer, settings.warmup_steps, total)
     policy.model.train()
     with tqdm(total=total, desc="pretrain", unit="step") as bar:
         for epoch in range(settings.epochs):
@@ -143,6 +139,14 @@ def pretrain(
                 "epoch %d: loss %.3f train, %.3f held out", epoch + 1, running / steps, held_out_loss(policy, *held_out)
             )
     policy.model.eval()
+
+
+def warmup_cosine(optimizer: torch.optim.Optimizer, warmup: int, total: int) -> torch.optim.lr_scheduler.LambdaLR:
+    """Rises over `warmup` steps and falls along a cosine to a fiftieth at step `total`."""
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: min(1.0, (step + 1) / warmup) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / total))),
+    )
 
 
 @torch.no_grad()
