@@ -3,6 +3,7 @@
 It counts "50" against "fifty" as an error, and keeps stage directions as words, as published results do.
 """
 
+import re
 import string
 from collections.abc import Callable
 
@@ -35,4 +36,7 @@ def seed_tts_units(
     if language == "zh" and is_transcript:
         text = to_simplified(text)
     plain = text.translate(_PUNCTUATION)
-    return tuple("".join(plain.split())) if language == "zh" else tuple(plain.lower().split())
+    if language == "zh":
+        return tuple("".join(plain.split()))
+    # A single tab or unbreakable space does not part words there: its aligner splits at spaces alone.
+    return tuple(word for word in re.sub(r"\s\s+", " ", plain.lower()).strip().split(" ") if word)
