@@ -12,9 +12,10 @@ from zhon.hanzi import punctuation
 from elocution.errors import DataError
 from elocution.text.normalize import simplify
 
-__all__ = ["SEED_TTS_VERSION", "seed_tts_units"]
+__all__ = ["SEED_TTS_LANGUAGES", "SEED_TTS_VERSION", "seed_tts_units"]
 
 SEED_TTS_VERSION = "seed-tts-1"
+SEED_TTS_LANGUAGES = ("en", "zh")
 _PUNCTUATION = str.maketrans("", "", (punctuation + string.punctuation).replace("'", ""))
 
 
@@ -29,7 +30,7 @@ def seed_tts_units(
     Raises: DataError if `language` is neither en nor zh, for which alone the protocol is defined.
     Source: BytedanceSpeech/seed-tts-eval `run_wer.py`.
     """
-    if language not in ("en", "zh"):
+    if language not in SEED_TTS_LANGUAGES:
         raise DataError(
             f"the seed-tts protocol is defined for en and zh, not for {language!r}; use the spoken comparison"
         )
