@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elocution.eval.clips import ClipResult
-from elocution.measures.facts import FACTS
+from elocution.measures.facts import FACTS, Fact
 from elocution.types import Outcome
 
 __all__ = ["METRICS", "Metric", "Table", "tabulate"]
@@ -69,6 +69,11 @@ def _fact(name: str) -> Callable[[ClipResult], tuple[float, float] | None]:
 
 # Error rates come from the protocols alone, and are no facts here.
 _ERROR_RATES = {"wer", "cer", "pinyin_error_rate", "toned_pinyin_error_rate"}
+_FACTS = {
+    "speaker_similarity": Fact("cosine with the prompt's recording, -1 to 1", True, "speaker"),
+    "quality": Fact("predicted mean opinion score, 1 to 5", True, "quality"),
+    **{name: fact for name, fact in FACTS.items() if name not in _ERROR_RATES},
+}
 
 METRICS: Mapping[str, Metric] = {
     "wer": Metric(f"edits per unit over all clips, numbers read ({_UNITS})", False, _spoken),
@@ -78,11 +83,7 @@ METRICS: Mapping[str, Metric] = {
     "above_half_share": Metric("share of clips with a rate above 50 %, numbers read", False, _above_half),
     "hit_limit_share": Metric("share of completions that used up their budget", False, _hit_limit),
     "no_speech_share": Metric("share of completions without sound", False, _no_speech),
-    **{
-        name: Metric(fact.unit, fact.higher_is_better, _fact(name))
-        for name, fact in FACTS.items()
-        if name not in _ERROR_RATES
-    },
+    **{name: Metric(fact.unit, fact.higher_is_better, _fact(name)) for name, fact in _FACTS.items()},
 }
 
 

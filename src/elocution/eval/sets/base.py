@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -63,6 +63,10 @@ class EvalSet:
             for item in self.items
         ]
         return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+
+    def first(self, count: int) -> "EvalSet":
+        """The set of the first `count` items."""
+        return replace(self, items=self.items[:count])
 
     @property
     def languages(self) -> tuple[str, ...]:
