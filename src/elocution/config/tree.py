@@ -332,6 +332,19 @@ class EvalConfig(StrictConfig):
     """Resamples behind the 95 % interval."""
     probe_sentences: int = Field(default=8, ge=0)
     """Held-out sentences whose audio is kept, the first of the file."""
+    seeds: int = Field(default=3, ge=1, le=100)
+    """Completions of each item in `elocution eval`, each with a seed of its own; below 3 no difference is claimed."""
+    voices: bool = True
+    """In `elocution eval`, speak in the voice of an item's prompt, where the set has one."""
+    speaker: str = ""
+    """In `elocution eval`, speaker encoder that compares voices, `module:Class`; empty measures no likeness."""
+    quality: str = ""
+    """In `elocution eval`, model that rates quality, `module:Class`; empty measures none."""
+    simplifier: Literal["opencc", "zhconv", "none"] = "opencc"
+    """What brings Chinese transcripts to simplified script under the rules of seed-tts-eval: OpenCC; zhconv, as the public
+    scorer does, if it is installed; or nothing, for transcripts that were converted before they were saved."""
+    sets: dict[str, str] = Field(default={})
+    """Evaluation sets by names of your own, for `elocution eval --set-name`: files or folders."""
 
 
 class RewardServerConfig(StrictConfig):
