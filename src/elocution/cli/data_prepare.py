@@ -57,11 +57,11 @@ def cosyvoice2(
     from elocution.data.recipe_rows import RecipeSettings
 
     done = prepare_recipe(
-        resolve_path(source),
+        resolve_path(str(source)),
         to,
         SplitSettings(split, train=train, test=test, seed=seed),
         RecipeSettings(start, language=language, seed=seed, codebook_size=codebook_size),
-        test_source=None if test_source is None else resolve_path(test_source),
+        test_source=None if test_source is None else resolve_path(str(test_source)),
         carry=carry,
     )
     typer.echo(f"{to}: {done.train} rows to train on, {done.test} to test on, {len(done.bad)} bad")
