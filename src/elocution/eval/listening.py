@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elocution.audio import read_audio
+from elocution.config.rewards import RewardConfig
 from elocution.config.tree import EvalConfig
 from elocution.errors import ConfigError
 from elocution.measures import check_recognisers, load_transcriber, transcriber_languages
-from elocution.measures.facts import SpokenText, build_listener
+from elocution.measures.facts import SpokenText
+from elocution.measures.listener import build_listener
 from elocution.measures.loudness import is_silent
 from elocution.registry import build_part, import_part
 from elocution.types import Audio
@@ -85,7 +87,7 @@ def listener_factory(config: EvalConfig) -> Callable[[], Callable[[EvalClip], He
 class _Listener:
     def __init__(self, config: EvalConfig) -> None:
         self._transcriber = load_transcriber(config.judge)
-        self._measure = build_listener((*_FACTS, "repeated_share"), asr="", nll="")
+        self._measure = build_listener((*_FACTS, "repeated_share"), RewardConfig())
         self._speaker: SpeakerEncoder | None = (
             build_part(
                 "speaker encoder", config.speaker, import_part("speaker encoder", config.speaker, {}, methods=["embed"])
