@@ -14,23 +14,22 @@ from elocution.types import Audio
 __all__ = ["encode_wav", "find_audio_fault", "read_audio", "write_wav"]
 
 
+def encode_wav(audio: Audio, *, exact: bool = False) -> bytes:
+    """The bytes of a mono WAV file: 16 bits, peaks above full scale scaled down, not clipped; or the samples as they are."""
+    buffer = io.BytesIO()
+    samples = audio.samples if exact else _within_full_scale(audio.samples)
+    soundfile.write(buffer, samples, audio.sample_rate, format="WAV", subtype="FLOAT" if exact else "PCM_16")
+    return buffer.getvalue()
+
+
 def write_wav(path: Path, audio: Audio) -> None:
-    """Writes 16-bit mono WAV, and the folder if need be; peaks above full scale are scaled down, not clipped.
+    """Writes what `encode_wav` gives, and the folder if need be.
 
     Raises: StorageError if the disk is full or the place cannot be written.
     """
-    buffer = io.BytesIO()
-    soundfile.write(buffer, _within_full_scale(audio.samples), audio.sample_rate, format="WAV", subtype="PCM_16")
     with reporting_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes_atomically(path, buffer.getvalue())
-
-
-def encode_wav(audio: Audio) -> bytes:
-    """The bytes of a mono WAV file with the samples as they are, for `read_audio`."""
-    buffer = io.BytesIO()
-    soundfile.write(buffer, audio.samples, audio.sample_rate, format="WAV", subtype="FLOAT")
-    return buffer.getvalue()
+    write_bytes_atomically(path, encode_wav(audio))
 
 
 def _within_full_scale(samples: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -16,6 +16,7 @@ ElocutionError
 ├── CheckpointError               a checkpoint is missing, truncated, or of another run
 ├── ExportError                   a model cannot be exported, or what was written is another
 ├── RunDirectoryError             a run directory is in use, or holds what it should not
+├── EvaluationError               an evaluation is not whole, or cannot be compared with another
 ├── StorageError                  a file cannot be written: no space, no permission
 ├── NonFiniteError                a loss or gradient is not finite; nothing was updated
 ├── DeadParameterError            parameters that should be trained get no gradient
@@ -33,6 +34,7 @@ __all__ = [
     "ElocutionError",
     "EngineError",
     "EngineUnavailable",
+    "EvaluationError",
     "ExportError",
     "MemoryExhausted",
     "MissingDependency",
@@ -112,6 +114,10 @@ class ExportError(ElocutionError):
 
 class RunDirectoryError(ElocutionError):
     """A run directory is in use, or holds what it should not."""
+
+
+class EvaluationError(ElocutionError):
+    """An evaluation is not whole, or cannot be compared with another."""
 
 
 class StorageError(ElocutionError):

@@ -34,7 +34,8 @@ class Utterance:
     """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code.
 
     All completions share `voice`; without one, the policy chooses. `description` is what the clip should sound like, in English
-    words; empty where a prompt has none.
+    words, for measures. `instruction` tells a policy how to speak, and `emotion` names a feeling, which is the instruction
+    where there is no other; only some families take them. Empty where a prompt has none.
     """
 
     id: str
@@ -42,6 +43,8 @@ class Utterance:
     language: str = "en"
     voice: Voice | None = None
     description: str = ""
+    instruction: str = ""
+    emotion: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,8 @@ class Score:
 class Rollout:
     """One completion of `utterance` with what it sounds like.
 
-    Shapes: `codes` [F, Q] int64. `audio` is None where `outcome` is EMPTY.
+    Shapes: `codes` [F, Q] int64; `actions` [T, C] bool, the cells of the completion that were a choice and are learnt from,
+    all if None. `audio` is None where `outcome` is EMPTY.
     """
 
     utterance: Utterance
@@ -126,6 +130,7 @@ class Rollout:
     codes: NDArray[np.int64]
     audio: Audio | None
     outcome: Outcome
+    actions: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from elocution import __version__
-from elocution.cli import convert, data, doctor, generate, report, score, serve, tiny, train
+from elocution.cli import convert, data, doctor, evaluate, generate, report, score, serve, tiny, train
 from elocution.errors import ConfigError, ElocutionError
 
 __all__ = ["app", "main"]
@@ -22,6 +22,7 @@ app = typer.Typer(
     epilog="Start with `elocution train`, then `elocution report RUN` and open the page.",
 )
 app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
 app.command("score")(score.score)
 app.command("generate")(generate.generate)
 app.command("report")(report.report)

@@ -26,6 +26,7 @@ __all__ = [
     "EvalConfig",
     "LoraSettings",
     "ModelConfig",
+    "MossSettings",
     "ParameterRule",
     "RecogniserConfig",
     "RemoteRewardConfig",
@@ -35,6 +36,7 @@ __all__ = [
     "RunConfig",
     "SelfTestConfig",
     "ServerConfig",
+    "SglangConfig",
     "StrictConfig",
     "SyncSettings",
     "TrainConfig",
@@ -62,6 +64,16 @@ class LoraSettings(StrictConfig):
         return value
 
 
+class MossSettings(StrictConfig):
+    """What only the family `moss` has."""
+
+    voice_form: Literal["turn", "reference"] = "turn"
+    """Where a recording goes that gives the voice: an earlier turn of the model itself, or the `Reference(s)` field of the
+    user's turn, as the SGLang fork builds it."""
+    drop_last_frame: bool = True
+    """Leave the last frame of a clip (80 ms), which no model was taught, out of the sound and of the loss."""
+
+
 class ModelConfig(StrictConfig):
     """The policy to be trained."""
 
@@ -76,6 +88,7 @@ class ModelConfig(StrictConfig):
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of matrix products, in sampling and learning alike; weights and log-softmax are fp32 always."""
     lora: LoraSettings = LoraSettings()
+    moss: MossSettings = MossSettings()
 
 
 class CodecConfig(StrictConfig):
@@ -131,10 +144,25 @@ class ServerConfig(StrictConfig):
     """Let servers give their GPU memory back while the learner works, for servers on the learner's own GPU."""
 
 
+class SglangConfig(StrictConfig):
+    """How SGLang servers are used; docs/sglang.md has what is behind it. Has no effect with other engines."""
+
+    launch: Literal["sglang", "elocution"] = "sglang"
+    """What is started where `rollout.server.urls` is empty: SGLang, or our own `elocution serve tts`."""
+    legal: Literal["mask", "redraw"] = "mask"
+    """How draws keep to the legal ids: the server masks all others, or completions with an illegal id are drawn again."""
+    max_redraws: int = Field(default=5, ge=0, le=1000)
+    """With `redraw`: times that a completion is drawn again; then the run stops."""
+    max_mean_gap: float = Field(default=0.05, gt=0, le=10)
+    """Largest difference between two servers' log-probs of the same ids, nats."""
+    token_env: str = ""
+    """Environment variable that holds the key which servers ask for; empty for none."""
+
+
 class SyncSettings(StrictConfig):
     """How new weights reach an engine that has a copy of its own, and when it is believed to have them.
 
-    For `vllm`; `torch` samples from the learner's own weights and needs none of it.
+    For `vllm` and `sglang`; `torch` samples from the learner's own weights and needs none of it.
     """
 
     strategy: Literal["full", "delta", "adapter"] = "full"
@@ -155,8 +183,8 @@ class SyncSettings(StrictConfig):
 class RolloutConfig(StrictConfig):
     """How completions are drawn."""
 
-    engine: Literal["torch", "vllm"] = "torch"
-    """What draws them: `torch` in this process, or `vllm` servers, for policies of one codebook."""
+    engine: Literal["torch", "vllm", "sglang"] = "torch"
+    """What draws them: `torch` in this process, or `vllm` or `sglang` servers, for policies of one codebook."""
 
     group_size: int = Field(default=8, ge=2, le=1024)
     """Completions of one prompt, which are compared with each other."""
@@ -173,6 +201,7 @@ class RolloutConfig(StrictConfig):
     batch_size: int = Field(default=128, ge=1)
     """Completions drawn at once; servers batch by themselves."""
     server: ServerConfig = ServerConfig()
+    sglang: SglangConfig = SglangConfig()
     sync: SyncSettings = SyncSettings()
 
 
@@ -303,6 +332,19 @@ class EvalConfig(StrictConfig):
     """Resamples behind the 95 % interval."""
     probe_sentences: int = Field(default=8, ge=0)
     """Held-out sentences whose audio is kept, the first of the file."""
+    seeds: int = Field(default=3, ge=1, le=100)
+    """Completions of each item in `elocution eval`, each with a seed of its own; below 3 no difference is claimed."""
+    voices: bool = True
+    """In `elocution eval`, speak in the voice of an item's prompt, where the set has one."""
+    speaker: str = ""
+    """In `elocution eval`, speaker encoder that compares voices, `module:Class`; empty measures no likeness."""
+    quality: str = ""
+    """In `elocution eval`, model that rates quality, `module:Class`; empty measures none."""
+    simplifier: Literal["opencc", "zhconv", "none"] = "opencc"
+    """What brings Chinese transcripts to simplified script under the rules of seed-tts-eval: OpenCC; zhconv, as the public
+    scorer does, if it is installed; or nothing, for transcripts that were converted before they were saved."""
+    sets: dict[str, str] = Field(default={})
+    """Evaluation sets by names of your own, for `elocution eval --set-name`: files or folders."""
 
 
 class RewardServerConfig(StrictConfig):

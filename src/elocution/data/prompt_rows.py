@@ -13,7 +13,10 @@ from elocution.text.normalize import why_unverbalizable
 
 __all__ = ["COLUMNS", "PromptRow", "VoiceSource", "check_row"]
 
-COLUMNS = ("id", "text", "language", "prompt_text", "prompt_audio", "prompt_codes", "description")
+COLUMNS = (
+    *("id", "text", "language", "prompt_text", "prompt_audio", "prompt_codes"),
+    *("description", "instruction", "emotion"),
+)
 _MAX_ID_BYTES = 120  # ids become parts of file names
 
 
@@ -35,7 +38,9 @@ class PromptRow:
     text: str
     language: str
     voice: VoiceSource | None
-    description: str
+    description: str = ""
+    instruction: str = ""
+    emotion: str = ""
 
 
 def check_row(row: Mapping[str, Any], default_id: str, languages: Collection[str], folder: Path) -> PromptRow | str:
@@ -68,7 +73,8 @@ def check_row(row: Mapping[str, Any], default_id: str, languages: Collection[str
     voice = _voice(row, folder)
     if isinstance(voice, str):
         return voice
-    return PromptRow(identifier, text, language, voice, row.get("description", "").strip())
+    described = (row.get(key, "").strip() for key in ("description", "instruction", "emotion"))
+    return PromptRow(identifier, text, language, voice, *described)
 
 
 def _usual_language(languages: Collection[str]) -> str:

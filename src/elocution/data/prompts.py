@@ -91,7 +91,7 @@ def _utterance(row: PromptRow, voices: VoiceReader | None) -> Utterance | str:
         voice = _voice(row.voice, voices) if row.voice else None
     except (DataError, CodecError) as error:
         return f"its voice cannot be used: {error}"
-    return Utterance(row.id, row.text, row.language, voice, row.description)
+    return Utterance(row.id, row.text, row.language, voice, row.description, row.instruction, row.emotion)
 
 
 def _voice(source: VoiceSource, voices: VoiceReader | None) -> Voice | None:

@@ -10,7 +10,7 @@ from elocution.measures.error_rates import EditCounts, count_edits
 from elocution.text.language import route_language
 from elocution.text.lattice import Decision, nearest_readings
 from elocution.text.markup import strip_markup
-from elocution.text.normalize import NORMALIZER_VERSION, pair_readings, why_unverbalizable
+from elocution.text.normalize import NORMALIZER_VERSION, pair_readings, simplify, why_unverbalizable
 from elocution.text.pinyin import pinyin_slots
 from elocution.text.seed_tts import SEED_TTS_VERSION, seed_tts_units
 
@@ -112,13 +112,17 @@ def compare_phonemes(
     )
 
 
-def compare_seed_tts(reference: str, hypothesis: str, language: str) -> Comparison:
+def compare_seed_tts(
+    reference: str, hypothesis: str, language: str, *, to_simplified: Callable[[str], str] = simplify
+) -> Comparison:
     """The strict comparison of seed-tts-eval; `mean_error_rate` of many is the published number, as a fraction.
+
+    `to_simplified` brings Chinese transcripts to simplified script, as `seed_tts_units` says.
 
     Raises: Unverbalizable if the reference holds nothing but punctuation; DataError if `language` is not en or zh.
     """
     wanted = seed_tts_units(reference, language, is_transcript=False)
-    heard = seed_tts_units(hypothesis, language, is_transcript=True)
+    heard = seed_tts_units(hypothesis, language, is_transcript=True, to_simplified=to_simplified)
     if not wanted:
         raise Unverbalizable(f"unverbalizable: {reference!r:.80} holds only punctuation")
     unit = Unit.CHARACTER if language == "zh" else Unit.NATIVE

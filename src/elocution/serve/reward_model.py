@@ -14,6 +14,7 @@ import numpy as np
 from elocution.config.tree import RewardServerConfig
 from elocution.errors import ProtocolError
 from elocution.kserve import InferRequest, Tensor, text_tensor, texts_of
+from elocution.serve.http import RequestError
 from elocution.serve.scoring import Clip, Status, Verdict
 from elocution.text.normalize import normalize
 from elocution.types import Audio
@@ -23,7 +24,6 @@ __all__ = [
     "DEFAULT_SAMPLE_RATE",
     "OUTPUTS",
     "CodeModel",
-    "RequestError",
     "RewardModel",
     "WaveModel",
     "describe_model",
@@ -35,14 +35,6 @@ DEFAULT_SAMPLE_RATE = 16_000
 _SAMPLE_RATES = (4_000, 384_000)
 # Full scale is 1; a decoder may overshoot, but samples beyond this are on another scale, such as that of int16.
 _LARGEST_SAMPLE = 4.0
-
-
-class RequestError(ProtocolError):
-    """A request that cannot be answered: `kind` names the reason for programs, `status` is the HTTP status."""
-
-    def __init__(self, kind: str, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
-        super().__init__(message)
-        self.kind, self.status = kind, status
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 It counts "50" against "fifty" as an error, and keeps stage directions as words, as published results do.
 """
 
+import re
 import string
 from collections.abc import Callable
 
@@ -11,9 +12,10 @@ from zhon.hanzi import punctuation
 from elocution.errors import DataError
 from elocution.text.normalize import simplify
 
-__all__ = ["SEED_TTS_VERSION", "seed_tts_units"]
+__all__ = ["SEED_TTS_LANGUAGES", "SEED_TTS_VERSION", "seed_tts_units"]
 
 SEED_TTS_VERSION = "seed-tts-1"
+SEED_TTS_LANGUAGES = ("en", "zh")
 _PUNCTUATION = str.maketrans("", "", (punctuation + string.punctuation).replace("'", ""))
 
 
@@ -28,11 +30,14 @@ def seed_tts_units(
     Raises: DataError if `language` is neither en nor zh, for which alone the protocol is defined.
     Source: BytedanceSpeech/seed-tts-eval `run_wer.py`.
     """
-    if language not in ("en", "zh"):
+    if language not in SEED_TTS_LANGUAGES:
         raise DataError(
             f"the seed-tts protocol is defined for en and zh, not for {language!r}; use the spoken comparison"
         )
     if language == "zh" and is_transcript:
         text = to_simplified(text)
     plain = text.translate(_PUNCTUATION)
-    return tuple("".join(plain.split())) if language == "zh" else tuple(plain.lower().split())
+    if language == "zh":
+        return tuple("".join(plain.split()))
+    # A single tab or unbreakable space does not part words there: its aligner splits at spaces alone.
+    return tuple(word for word in re.sub(r"\s\s+", " ", plain.lower()).strip().split(" ") if word)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["describe_environment"]
+__all__ = ["describe_environment", "package_version", "source_commit"]
 
 _PACKAGES = ("elocution", "torch", "transformers", "peft", "numpy", "pocketsphinx", "hama", "jiwer", "safetensors")
 
@@ -21,25 +21,26 @@ def describe_environment() -> str:
     described = {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "argv": sys.argv,
-        "commit": _commit(),
+        "commit": source_commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu_count": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: package_version(name) for name in _PACKAGES},
     }
     return json.dumps(described, indent=2) + "\n"
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """The version of an installed package, None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _commit() -> str | None:
+def source_commit() -> str | None:
     """The commit of the source tree, with `-dirty` where it was changed; None outside a git checkout."""
     try:
         return subprocess.run(
