@@ -30,13 +30,16 @@ class Voice:
 class Utterance:
     """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code.
 
-    All completions share `voice`; without one, the policy chooses.
+    All completions share `voice`; without one, the policy chooses. `instruction` says how to speak, and `emotion` names a
+    feeling, which is the instruction where there is no other; only some families take them.
     """
 
     id: str
     text: str
     language: str = "en"
     voice: Voice | None = None
+    instruction: str = ""
+    emotion: str = ""
 
 
 @dataclass(frozen=True, slots=True)
