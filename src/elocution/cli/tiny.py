@@ -20,7 +20,7 @@ def build(
     output: Annotated[Path, typer.Option(help="Folder to build in; finished stages are not run again.")],
     workers: Annotated[int, typer.Option(min=0, help="Processes that speak; 0 means one for each core.")] = 0,
 ) -> None:
-    """Makes the tiny codec, recogniser, prompts and checkpoint again from scratch, offline.
+    """Makes the tiny codec, recogniser, prompts and checkpoints again from scratch, offline.
 
     Needs `pip install 'elocution[tiny-build]'` and about an hour on two cores.
     """

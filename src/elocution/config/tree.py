@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from elocution.config.rewards import (
     ComponentConfig,
     ConstraintConfig,
+    RecogniserConfig,
     RemoteRewardConfig,
     RewardConfig,
     SelfTestConfig,
@@ -26,6 +27,7 @@ __all__ = [
     "LoraSettings",
     "ModelConfig",
     "ParameterRule",
+    "RecogniserConfig",
     "RemoteRewardConfig",
     "RewardConfig",
     "RewardServerConfig",
@@ -306,6 +308,8 @@ class EvalConfig(StrictConfig):
 
     judge: str = "pocketsphinx-open"
     """Recogniser that listens; must not be the one in the reward."""
+    judge_path: str = ""
+    """Checkpoint folder of `judge`, where it needs one; it runs on `reward.device`."""
     sentences: int = Field(default=256, ge=1)
     """Held-out sentences, the first of the file."""
     temperature: float = Field(default=1.0, gt=0, le=10)
@@ -368,11 +372,17 @@ class RunConfig(StrictConfig):
 
     @model_validator(mode="after")
     def _check_across_fields(self) -> Self:
-        if self.eval.judge == self.reward.asr:
-            raise ValueError(
-                f"eval.judge and reward.asr are both {self.reward.asr!r}; "
-                "the judge must be another recogniser, or reward hacking would not show"
-            )
+        judge = (self.eval.judge, self.eval.judge_path)
+        rewarding = {"reward.asr": (self.reward.asr, self.reward.asr_path)} | {
+            f"reward.asr_by_language.{language}": (one.name, one.path)
+            for language, one in self.reward.asr_by_language.items()
+        }
+        for key, recogniser in rewarding.items():
+            if recogniser == judge:
+                raise ValueError(
+                    f"eval.judge and {key} are both {judge[0]!r}; "
+                    "the judge must be another recogniser, or reward hacking would not show"
+                )
         if self.reward.type == "remote" and not self.reward.remote.urls:
             raise ValueError('reward.type = "remote" needs reward.remote.urls, for example ["http://127.0.0.1:8000"]')
         if self.train.minibatches > self.train.prompts_per_step:

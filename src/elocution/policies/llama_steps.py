@@ -21,14 +21,21 @@ __all__ = ["IncrementalLlama"]
 
 
 class IncrementalLlama:
-    """One-id steps with a static key-value cache, over the ids whose rows of the output matrix are `output_weight`.
+    """One-id steps with a static key-value cache, over the ids whose rows of the output layer are `output_weight` [K, D] and
+    `output_bias` [K].
 
     Valid until the model's weights change: some are copied here, others shared, adapters folded in. Rows share one
     position in the cache; prompts of unequal length are padded on the left and masked. Products and cache are in `dtype`,
     as under autocast; the residual stream keeps the weights' precision and logits are in fp32 at least, as the learner's.
     """
 
-    def __init__(self, model: LlamaForCausalLM | Qwen2ForCausalLM, output_weight: Tensor, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        model: LlamaForCausalLM | Qwen2ForCausalLM,
+        output_weight: Tensor,
+        dtype: torch.dtype,
+        output_bias: Tensor | None = None,
+    ) -> None:
         attention = model.model.layers[0].self_attn
         self._model = model
         self._head_dim: int = attention.head_dim
@@ -50,6 +57,7 @@ class IncrementalLlama:
         ]
         self._norm = model.model.norm.weight.detach()
         self._output = output_weight.detach().to(torch.promote_types(output_weight.dtype, torch.float32))
+        self._output_bias = None if output_bias is None else output_bias.detach().to(self._output.dtype)
         self._cache: list[Tensor] = []  # by layer [2, B, kv, total, d]: keys, values
         # Views of the cache by layer: keys [B * kv, d, total], values [B * kv, total, d].
         self._views: list[tuple[Tensor, Tensor]] = []
@@ -141,7 +149,7 @@ class IncrementalLlama:
             self._views.append((keys.transpose(1, 2), values))
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden.to(self._output.dtype), self._output)[:, None]
+        return F.linear(hidden.to(self._output.dtype), self._output, self._output_bias)[:, None]
 
 
 def _add_product(hidden: Tensor, features: Tensor, weight: Tensor) -> None:

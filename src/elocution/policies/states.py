@@ -13,10 +13,11 @@ __all__ = ["CellStates"]
 
 @dataclass(frozen=True)
 class CellStates:
-    """Final hidden states of a batch of one channel, with the output matrix that turns them into logits.
+    """Final hidden states of a batch of one channel, with the output layer that turns them into logits.
 
     Shapes: `hidden` [M, D], of the unmasked cells in order; `weight` [V, D]; `legal_ids` [K], the rows of it that may be
-    drawn, ascending, all if None; `ids` [M], legal ones; `mask` [B, T, 1], M of it true. Valid until the weights change.
+    drawn, ascending, all if None; `ids` [M], legal ones; `mask` [B, T, 1], M of it true; `bias` [V], none if None. Valid
+    until the weights change.
     """
 
     hidden: Tensor
@@ -24,13 +25,20 @@ class CellStates:
     legal_ids: Tensor | None
     ids: Tensor
     mask: Tensor
+    bias: Tensor | None = None
 
     def logprobs(self, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies, nats, 0 outside the mask; as `Policy.logprobs`. Shapes: [B, T, 1] each."""
         legal = self.legal_ids
         targets = self.ids if legal is None else torch.searchsorted(legal.to(self.ids.device), self.ids)
         logprobs, entropy = selected_logprobs(
-            self.hidden, self.weight, targets, temperature=temperature, legal_ids=legal, entropy_grad=entropy_grad
+            self.hidden,
+            self.weight,
+            targets,
+            temperature=temperature,
+            legal_ids=legal,
+            bias=self.bias,
+            entropy_grad=entropy_grad,
         )
         return self._spread(logprobs), self._spread(entropy)
 
@@ -54,6 +62,8 @@ class CellStates:
                 reference.weight,
                 temperature=temperature,
                 legal_ids=self.legal_ids,
+                bias=self.bias,
+                ref_bias=reference.bias,
             )
         )
 

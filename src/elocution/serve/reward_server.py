@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from prometheus_client import start_http_server
 
@@ -102,11 +103,12 @@ def reward_service(config: RunConfig) -> Iterator[RewardService]:
 
 def _test(scorer: ClipScorer, codec: Codec, test: SelfTest) -> None:
     """Scores the self-test's clips as they are, and the known one through the codec too."""
-    clips = [Clip(test.text, test.language, clip, clip.duration_s) for clip in test.clips]
+    asked = partial(Clip, test.text, test.language, voice=test.known, description=test.description)
+    clips = [asked(clip, clip.duration_s) for clip in test.clips]
     check_scores(test, [verdict.score for verdict in scorer(clips)], subject="the reward")
     if test.known is None:
         return
-    (verdict,) = scorer([Clip(test.text, test.language, codec.encode(test.known), test.known.duration_s)])
+    (verdict,) = scorer([asked(codec.encode(test.known), test.known.duration_s)])
     if verdict.score.value is None or verdict.score.value < test.min_reward:
         raise RewardError(
             f"the known clip scores {verdict.score.value} once it went through the codec "

@@ -1,6 +1,7 @@
 """The tiny codec's codebook: k-means over log-mel blocks of the source speech."""
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -45,9 +46,11 @@ def fit_codec(corpus: SpeechCorpus, *, num_codes: int, num_clips: int, settings:
     return TinyCodec(torch.from_numpy(clustering.cluster_centers_).half(), settings)
 
 
-def encode_corpus(codec: TinyCodec, corpus: SpeechCorpus) -> list[NDArray[np.int64]]:
-    """Codes [F, 1] of every clip, in order."""
+def encode_corpus(
+    codec: TinyCodec, corpus: SpeechCorpus, indices: Sequence[int] | None = None
+) -> list[NDArray[np.int64]]:
+    """Codes [F, 1] of every clip in order, or of those at `indices`."""
     return [
         codec.encode(Audio(corpus.clip(index), SAMPLE_RATE))
-        for index in tqdm(range(len(corpus.sentences)), desc="encode", unit="clip")
+        for index in tqdm(range(len(corpus.sentences)) if indices is None else indices, desc="encode", unit="clip")
     ]

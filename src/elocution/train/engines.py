@@ -73,6 +73,12 @@ def _vllm_engines(
     settings = config.rollout.server
     if not isinstance(policy.model, PreTrainedModel):
         raise ConfigError(f'rollout.engine = "vllm" needs a model of transformers, not {type(policy.model).__name__}')
+    head = policy.model.get_output_embeddings()
+    if isinstance(head, nn.Linear) and head.bias is not None:
+        raise ConfigError(
+            f"{config.model.path} has a bias in its output layer, which vLLM drops without a word: it would draw from another "
+            'policy. Use rollout.engine = "torch", or train a checkpoint without it: docs/cosyvoice2.md'
+        )
     servers = VllmServers(
         _vllm_servers(config, run_path),
         vocab_size=policy.model.config.vocab_size,
