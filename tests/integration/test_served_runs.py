@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from elocution.assets import resolve_path
 from elocution.cli.main import app
 from elocution.errors import EngineError, SyncError
 from elocution.policies import load_policy
-from elocution.rollout.launch import LaunchedServer, ServerLaunch
+from elocution.rollout.launch import LaunchedServer, ServerLaunch, find_free_port
 from elocution.rollout.sync.store import VersionStore
 from elocution.testing.policies import small_llasa
 from elocution.testing.run_directory import read_rows
@@ -216,18 +217,18 @@ def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and
     run, whole = tmp_path / "run", tmp_path / "whole"
     assert train(whole, server).exit_code == 0
     environment = os.environ | {"PYTHONPATH": PATH}
-    port = int(httpx2.URL(server.url).port or 0) + 1
+    port = find_free_port("127.0.0.1")
     serve = [sys.executable, str(DOUBLE), "--port", str(port), "--model", "builtin:tiny-llasa"]
     url = f"http://127.0.0.1:{port}"
     first = subprocess.Popen(serve, env=environment)
     try:
         wait_for(lambda: is_healthy(url))
-        with subprocess.Popen(command(run, url), env=environment, stderr=subprocess.PIPE) as process:
+        with running(command(run, url), environment) as process:
             wait_for(lambda: (run / "metrics.jsonl").exists())
             first.send_signal(signal.SIGKILL)
             first.wait()
             first = subprocess.Popen(serve, env=environment)
-            _, errors = process.communicate(timeout=120)
+            _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors.decode()
     finally:
         first.kill()
@@ -241,9 +242,8 @@ def test_s64_s76_a_run_killed_within_a_sync_goes_on_with_proven_weights(server: 
     assert train(whole, server).exit_code == 0
     server.reset(fault="hangs", since=2)
     environment = os.environ | {"PYTHONPATH": PATH}
-    with subprocess.Popen(command(run, server.url), env=environment) as process:
+    with running(command(run, server.url), environment):
         wait_for(lambda: server.loads >= 3)
-        process.kill()
     last = VersionStore(run / "sync").last_proven()
     assert last is not None
     assert last.manifest.version == 0
@@ -255,6 +255,16 @@ def test_s64_s76_a_run_killed_within_a_sync_goes_on_with_proven_weights(server: 
     assert (run / MODEL).read_bytes() == (whole / MODEL).read_bytes()
 
 
+@contextmanager
+def running(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is killed where the context ends, if it has not ended by itself."""
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def is_healthy(url: str) -> bool:
     try:
         return httpx2.get(f"{url}/health").is_success
@@ -262,7 +272,7 @@ def is_healthy(url: str) -> bool:
         return False
 
 
-def wait_for(condition: Any, limit_s: float = 120.0) -> None:
+def wait_for(condition: Any, limit_s: float = 300.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline
