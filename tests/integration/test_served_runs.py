@@ -116,8 +116,8 @@ def test_rollouts_of_the_next_steps_are_drawn_while_the_learner_works(server: Se
     assert done.exit_code == 0, done.exception
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     # Weights are synced after steps 2, 4, …, and a step's completions are begun one step before its turn.
-    assert [row["lag/max_versions"] for row in rows] == [0, 1, 2, 1]
-    assert {row["sync/policy_version"] for row in rows} <= {0, 2}
+    assert [row["sync/policy_version"] for row in rows] == [0, 0, 0, 2]
+    assert [row["lag/max_versions"] for row in rows[:3]] == [0, 1, 2]
     assert all(row["sync/probe_difference_max_nats"] < 1e-4 for row in rows)
 
 
@@ -223,7 +223,7 @@ def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and
     first = subprocess.Popen(serve, env=environment)
     try:
         wait_for(lambda: is_healthy(url))
-        with running(command(run, url), environment) as process:
+        with running(command(run, url, "rollout.sync.max_retries=2"), environment) as process:
             wait_for(lambda: (run / "metrics.jsonl").exists())
             first.send_signal(signal.SIGKILL)
             first.wait()
