@@ -160,29 +160,6 @@ def test_s64_a_server_that_says_it_has_the_weights_but_serves_others_is_refused(
             engines.stop()
 
 
-def test_s64_a_server_that_came_back_with_its_first_weights_is_not_believed_until_it_has_the_new(
-    tmp_path: Path,
-) -> None:
-    policy, server = tiny(), Server()
-    change(policy)
-    engines = engines_of(load_config(None, settings(server.url)), policy, tmp_path)
-    try:
-        engines.start([Utterance(text, text) for text in TEXTS])
-        engines.rollout.publish(4)
-        server.end(signal.SIGKILL)
-        with pytest.raises(EngineError, match="failed 2 times, last at http"):
-            draw(engines, requests(policy))
-        server = Server(server.url.rpartition(":")[2])
-        with pytest.raises(EngineError, match=r"drew with the weights \['default'\] where version 4 was published"):
-            draw(engines, requests(policy))
-        change(policy)
-        engines.rollout.publish(5)
-        assert {c.policy_version for group in draw(engines, requests(policy)) for c in group} == {5}
-    finally:
-        engines.stop()
-        server.end()
-
-
 @pytest.mark.parametrize("place", [0, 1])
 def test_s47_an_id_outside_the_legal_set_is_never_a_completion(
     tmp_path: Path, place: int, monkeypatch: pytest.MonkeyPatch

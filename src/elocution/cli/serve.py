@@ -78,6 +78,13 @@ def tts(
         str | None,
         typer.Option(envvar="ELOCUTION_TTS_TOKEN", help="Bearer token that clients must send.", show_default=False),
     ] = None,
+    speaker: Annotated[str, typer.Option(help="A voice that the checkpoint was taught: see docs/llasa.md.")] = "",
+    audio_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder below which requests may name recordings; data URIs are always taken.", show_default=False
+        ),
+    ] = None,
     max_batch_size: Annotated[int, typer.Option(min=1, max=4096, help="Most requests drawn together.")] = 64,
     max_delay_ms: Annotated[
         float, typer.Option(min=0, max=10_000, help="Longest wait of a request for others, milliseconds.")
@@ -91,7 +98,7 @@ def tts(
 
     A trainer uses it with `--set rollout.engine=sglang --set 'rollout.server.urls=["http://HOST:30000"]'`.
 
-    SIGTERM or Ctrl-C ends it once the requests under way are answered. More in docs/serve-tts.md.
+    SIGTERM or Ctrl-C ends it once the requests under way are answered. More in docs/serving.md.
     """
     with _naming_the_extra():
         from elocution.serve.tts_server import TtsSettings, serve_tts
@@ -105,6 +112,8 @@ def tts(
         host=host,
         port=port,
         token=token or None,
+        speaker=speaker,
+        audio_dir=audio_dir,
         max_batch_size=max_batch_size,
         max_delay_ms=max_delay_ms,
     )

@@ -125,6 +125,7 @@ class LaunchedServer:
         not healthy in time.
         """
         if not self._is_running():
+            self.stop()  # takes leave of one that has died
             self._spawn()
         try:
             reason = self._wait(self._launch.start_timeout_s)

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from elocution.serve.tts_messages import (
     read_speech,
 )
 from elocution.serve.tts_metrics import TtsMetrics
+from elocution.serve.tts_references import References
 from elocution.serve.tts_voice import Voice
 
 __all__ = ["TtsService", "build_app"]
@@ -58,6 +60,7 @@ class TtsService:
     batcher: Batcher[Job, Drawn]
     metrics: TtsMetrics
     limits: Limits
+    references: References
     token: str | None
     max_body: int
     may_draw: asyncio.Event = field(default_factory=asyncio.Event)
@@ -121,7 +124,9 @@ def build_app(service: TtsService) -> FastAPI:
 
 
 async def _generate(service: TtsService, body: bytes) -> Response:
-    job = read_generate(body, service.engine.policy, service.limits, num_ids=service.engine.num_ids)
+    policy, limits, references = service.engine.policy, service.limits, service.references
+    read = partial(read_generate, body, policy, limits, references, num_ids=service.engine.num_ids)
+    job = await asyncio.to_thread(read)  # a recording may have to be encoded
     adapter = job.request.lora_path
     if adapter is not None and adapter not in service.engine.adapters:
         raise RequestError("unknown_adapter", f"there is no adapter {adapter!r:.80}; load it first")
@@ -133,16 +138,17 @@ async def _generate(service: TtsService, body: bytes) -> Response:
         )
     clips = None
     if job.wants_audio and drawn:
-        sounds = await asyncio.to_thread(service.voice.sounds, drawn.completions)
+        sounds = await asyncio.to_thread(service.voice.sounds, policy, job.utterance, drawn.completions)
         clips = [service.voice.wav(sound) for sound in sounds]
     answers = generate_answers(job, drawn, scored, clips)
     return JSONResponse(answers[0] if job.request.sampling_params.n == 1 else answers)
 
 
 async def _speak(service: TtsService, body: bytes) -> Response:
-    job = read_speech(read_message(body, SpeechRequest), service.engine.policy, service.limits)
+    request, policy = read_message(body, SpeechRequest), service.engine.policy
+    utterance, job = await asyncio.to_thread(read_speech, request, policy, service.limits, service.references)
     drawn = await service.run(job)
-    (sound,) = await asyncio.to_thread(service.voice.sounds, drawn.completions)
+    (sound,) = await asyncio.to_thread(service.voice.sounds, policy, utterance, drawn.completions)
     if sound is None:
         raise RequestError(
             "no_speech", "the model gave no usable speech; try another seed", HTTPStatus.INTERNAL_SERVER_ERROR

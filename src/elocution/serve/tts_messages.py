@@ -1,4 +1,4 @@
-"""The TTS server's messages: bodies -> checked jobs, results -> SGLang's answers. Pure; knows no HTTP.
+"""The TTS server's messages: bodies -> checked jobs, results -> SGLang's answers. Knows no HTTP.
 
 What would draw from another distribution than the policy's, over its legal ids at one temperature, is refused.
 """
@@ -7,7 +7,7 @@ import base64
 import json
 import secrets
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +29,8 @@ from elocution.rollout.sglang_settings import refuse_sampling
 from elocution.rollout.speak import token_budget
 from elocution.serve.http import RequestError
 from elocution.serve.tts_engine import Drawn, Job
+from elocution.serve.tts_references import References
+from elocution.serve.tts_tags import read_tags
 from elocution.types import Completion, FinishReason, Utterance
 
 __all__ = ["GenerateJob", "Limits", "SpeechRequest", "generate_answers", "read_generate", "read_message", "read_speech"]
@@ -51,10 +53,11 @@ class Limits:
 class GenerateJob:
     """A `/generate` request and what the engine has to do for it: draw, score what is given, or both.
 
-    Shapes: `prompt_ids` [L]. `wants_audio` asks for a WAV file in the text of each answer.
+    Shapes: `prompt_ids` [L]. `wants_audio` asks for a WAV file in the text of each answer, in the utterance's voice.
     """
 
     request: GenerateRequest
+    utterance: Utterance
     prompt_ids: NDArray[np.int64]
     draw: Job | None
     score: Job | None
@@ -62,7 +65,7 @@ class GenerateJob:
 
 
 class SpeechRequest(BaseModel):
-    """Body of OpenAI's `POST /v1/audio/speech`; `language`, `seed` and `temperature` are our own."""
+    """Body of OpenAI's `POST /v1/audio/speech`; what comes after `speed` is our own, as in `elocution generate`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,8 +73,11 @@ class SpeechRequest(BaseModel):
     model: str | None = None
     voice: str = "default"
     response_format: str = "wav"
+    instructions: str = ""
     speed: float = 1.0
     language: str = "en"
+    ref_audio: str | None = None
+    ref_text: str = ""
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     temperature: float = Field(default=0.3, gt=0, le=10)
 
@@ -84,18 +90,30 @@ def read_message(body: bytes, kind: type[_Message]) -> _Message:
         raise _invalid(error) from error
 
 
-def read_generate(body: bytes, policy: Policy, limits: Limits, *, num_ids: int) -> GenerateJob:
+def read_generate(body: bytes, policy: Policy, limits: Limits, references: References, *, num_ids: int) -> GenerateJob:
     """What a body of `POST /generate` asks for; `num_ids` is the number of ids that a prompt may hold.
+
+    `ref_text`, the words of the recording in `audio_data`, is our own field.
 
     Raises: RequestError naming what cannot be done.
     """
-    request = _generate_request(body)
+    values = _object(body)
+    ref_text = values.pop("ref_text", None) or ""
+    if not isinstance(ref_text, str):
+        raise RequestError("invalid_field", f"ref_text must be a text, got {ref_text!r:.80}")
+    request = _generate_request(values)
     sampling = request.sampling_params
     _check_sampling(request, policy, limits)
     if (request.text is None) == (request.input_ids is None):
         raise RequestError("one_prompt", "give either text or input_ids, one prompt a request")
+    utterance = Utterance("request", "")
     if request.text is not None:
-        prompt = policy.prompt_ids(_utterance(request.text, "en", policy, limits))
+        tagged = read_tags(request.text)
+        utterance = _utterance(tagged.text, "en", policy, limits, tagged.instruction)
+        utterance = _in_voice(utterance, _one(request.audio_data), ref_text, policy, references)
+        prompt = policy.prompt_ids(utterance)
+    elif request.audio_data:
+        raise RequestError("one_prompt", "audio_data gives a voice to a text; input_ids already are the whole prompt")
     else:
         prompt = np.array(request.input_ids, dtype=np.int64)
         if not len(prompt) or prompt.min() < 0 or prompt.max() >= num_ids:
@@ -121,10 +139,12 @@ def read_generate(body: bytes, policy: Policy, limits: Limits, *, num_ids: int) 
             "nothing_to_do", "max_new_tokens = 0 scores given ids: send return_logprob and logprob_start_len as well"
         )
     wants_audio = "audio" in (request.modalities or ())
-    return GenerateJob(request, prompt, draw, score, wants_audio)
+    return GenerateJob(request, utterance, prompt, draw, score, wants_audio)
 
 
-def read_speech(request: SpeechRequest, policy: Policy, limits: Limits) -> Job:
+def read_speech(
+    request: SpeechRequest, policy: Policy, limits: Limits, references: References
+) -> tuple[Utterance, Job]:
     """What a speech request asks for. Raises: RequestError naming what cannot be done."""
     if request.response_format != "wav":
         raise RequestError("unsupported_format", f"response_format {request.response_format!r:.40}; only 'wav' is made")
@@ -132,11 +152,12 @@ def read_speech(request: SpeechRequest, policy: Policy, limits: Limits) -> Job:
         raise RequestError("unknown_voice", f"there is no voice {request.voice!r:.40}; the model has one, 'default'")
     if request.speed != 1.0:
         raise RequestError("unsupported_speed", f"speed {request.speed} is not supported; leave it at 1")
-    utterance = _utterance(request.input, request.language, policy, limits)
+    utterance = _utterance(request.input, request.language, policy, limits, request.instructions)
+    utterance = _in_voice(utterance, request.ref_audio, request.ref_text, policy, references)
     prompt, budget = policy.prompt_ids(utterance), _budget(utterance.text, limits)
     _check_length(len(prompt), budget, policy)
     seed = secrets.randbits(62) if request.seed is None else request.seed
-    return Job(prompt, request.temperature, budget, ((seed,),))
+    return utterance, Job(prompt, request.temperature, budget, ((seed,),))
 
 
 def generate_answers(
@@ -195,9 +216,9 @@ def _finish(completion: Completion | None) -> FinishedBecause:
     return FinishedBecause(type="length", length=len(completion.ids))
 
 
-def _generate_request(body: bytes) -> GenerateRequest:
+def _generate_request(message: dict[str, Any]) -> GenerateRequest:
     """The message, with what SGLang lets a client leave out."""
-    values = {key: value for key, value in _object(body).items() if value is not None}
+    values = {key: value for key, value in message.items() if value is not None}
     sampling = values.get("sampling_params", {})
     if not isinstance(sampling, dict):
         raise RequestError("malformed_request", "sampling_params must be one object; send one prompt a request")
@@ -241,8 +262,8 @@ def _check_sampling(request: GenerateRequest, policy: Policy, limits: Limits) ->
     # Never read: the model's own legal ids are kept to in any case, which is all that this one does.
     if request.custom_logit_processor not in (None, processor_string()):
         raise RequestError("unknown_processor", "only the processor elocution.rollout.sglang_legal is known here")
-    if request.stream or request.audio_data:
-        raise RequestError("unsupported", "streams and voice references are not supported")
+    if request.stream:
+        raise RequestError("unsupported", "streams are not supported")
     if request.token_ids_logprob and sampling.max_new_tokens != 1:
         raise RequestError("unsupported", "token_ids_logprob needs max_new_tokens = 1")
     if len(request.token_ids_logprob or ()) > limits.max_wanted_ids:
@@ -271,21 +292,47 @@ def _check_legal(ids: NDArray[np.int64], policy: Policy) -> None:
         raise RequestError("illegal_id", f"id {wrong[0]} is none that the model may draw, so it has no log-prob")
 
 
-def _utterance(text: str, language: str, policy: Policy, limits: Limits) -> Utterance:
-    if len(text) > limits.max_text_chars:
+def _one(audio: tuple[str, ...] | None) -> str | None:
+    if audio and len(audio) > 1:
+        raise RequestError("too_many", f"audio_data holds {len(audio)} recordings; a text has one voice")
+    return audio[0] if audio else None
+
+
+def _utterance(text: str, language: str, policy: Policy, limits: Limits, instruction: str) -> Utterance:
+    if len(text) + len(instruction) > limits.max_text_chars:
         raise RequestError(
-            "text_too_long", f"the text has {len(text)} characters, the limit is {limits.max_text_chars}"
+            "text_too_long",
+            f"text and instruction have {len(text) + len(instruction)} characters, the limit is {limits.max_text_chars}",
         )
-    utterance = Utterance("request", text.strip(), language)
+    utterance = Utterance("request", text.strip(), language, instruction=instruction.strip())
     try:
-        text.encode()
+        (text + instruction).encode()
     except UnicodeEncodeError as error:
         raise RequestError("not_utf8", "the text is not valid UTF-8") from error
     if not any(character.isalnum() for character in text):
         raise RequestError("empty_text", "the text has nothing to speak")
     if reason := policy.check_text(utterance):
         raise RequestError("unspeakable_text", reason)
+    plain = policy.prompt_ids(replace(utterance, instruction=""))
+    if utterance.instruction and np.array_equal(policy.prompt_ids(utterance), plain):
+        raise RequestError("no_instructions", "this model takes no instruction: nothing of it reaches the prompt")
     return utterance
+
+
+def _in_voice(
+    utterance: Utterance, source: str | None, words: str, policy: Policy, references: References
+) -> Utterance:
+    if source is None:
+        if words:
+            raise RequestError("no_reference", "ref_text are the words of a recording, but there is none")
+        return utterance
+    if policy.num_channels == 1 and not words.strip():
+        # Such models continue the recording: its words stand before the text, its codes before those that are drawn.
+        raise RequestError("no_reference_text", "this model needs the words of the recording as well: send ref_text")
+    spoken = replace(utterance, voice=references.read(source, words))
+    if reason := policy.check_text(spoken):
+        raise RequestError("unspeakable_text", reason)
+    return spoken
 
 
 def _budget(text: str, limits: Limits) -> int:

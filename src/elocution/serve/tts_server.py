@@ -8,6 +8,7 @@ from pathlib import Path
 
 from elocution.assets import resolve_path
 from elocution.codecs import load_codec
+from elocution.errors import ConfigError
 from elocution.policies import load_policy
 from elocution.policies.base import Policy
 from elocution.rollout.codec_fit import check_codec
@@ -17,6 +18,7 @@ from elocution.serve.tts_app import TtsService, build_app
 from elocution.serve.tts_engine import Drawn, Job, TtsEngine
 from elocution.serve.tts_messages import Limits
 from elocution.serve.tts_metrics import TtsMetrics
+from elocution.serve.tts_references import ReferenceLimits, References
 from elocution.serve.tts_voice import Voice
 from elocution.train.checkpoint import verify_checkpoint
 from elocution.train.interrupt import StopRequest
@@ -28,14 +30,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TtsSettings:
-    """What is served and where. `model` may also be a training checkpoint, which is verified first.
+    """What is served and where. `model` may also be a training checkpoint, which is verified first, or an adapter.
 
+    `speaker` is a voice that the checkpoint was taught; recordings that requests name are read below `audio_dir` alone.
     Units: `max_delay_ms` is how long a request waits for others to be drawn with; `drain_s` seconds; `max_body` bytes.
     """
 
     model: str = "builtin:tiny-llasa"
     family: str = "llasa"
     precision: str = "fp32"
+    speaker: str = ""
     codec: str = "tiny"
     codec_path: str = "builtin:tiny-codec"
     host: str = "127.0.0.1"
@@ -44,7 +48,8 @@ class TtsSettings:
     max_batch_size: int = 64
     max_delay_ms: float = 5.0
     max_waiting: int = 4096
-    max_body: int = 4 << 20
+    max_body: int = 32 << 20
+    audio_dir: Path | None = None
     drain_s: float = 60.0
 
 
@@ -75,12 +80,14 @@ def tts_service(settings: TtsSettings) -> Iterator[TtsService]:
 
     Raises: ConfigError, CheckpointError, CodecError.
     """
+    if settings.audio_dir is not None and not settings.audio_dir.is_dir():
+        raise ConfigError(f"--audio-dir {settings.audio_dir} is no folder")
     path = resolve_path(settings.model)
     if (path / "state.json").is_file():
         path = verify_checkpoint(path).model_path
 
     def load(folder: Path) -> Policy:
-        return load_policy(settings.family, folder, precision=settings.precision)
+        return load_policy(settings.family, folder, precision=settings.precision, speaker=settings.speaker)
 
     engine = TtsEngine(load, path, batch_size=settings.max_batch_size)
     codec = load_codec(settings.codec, resolve_path(settings.codec_path))
@@ -105,10 +112,11 @@ def tts_service(settings: TtsSettings) -> Iterator[TtsService]:
     try:
         yield TtsService(
             engine=engine,
-            voice=Voice(engine.policy, codec),
+            voice=Voice(codec),
             batcher=batcher,
             metrics=metrics,
             limits=Limits(),
+            references=References(codec, settings.audio_dir, ReferenceLimits()),
             token=settings.token,
             max_body=settings.max_body,
         )

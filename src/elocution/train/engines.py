@@ -16,7 +16,7 @@ from elocution.errors import ConfigError
 from elocution.policies.base import Policy
 from elocution.rollout.base import RolloutEngine
 from elocution.rollout.launch import LaunchedServer, RemoteServer, Server
-from elocution.rollout.sync.build import build_synced_engine
+from elocution.rollout.sync.build import SyncableEngine, build_synced_engine
 from elocution.rollout.sync.shared import EngineUser, SharedEngine
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.rollout.vllm import VllmEngine
@@ -62,18 +62,14 @@ def build_engines(
             for sampled, temperature in zip((sampling_policy, policy), temperatures, strict=True)
         )
         return Engines(engine, evaluation, start=lambda utterances: None, stop=lambda: None, metrics=dict)
-    if config.train.max_lag:
-        raise ConfigError(
-            f'train.max_lag = {config.train.max_lag} needs rollout.engine = "torch": servers hold one set of weights, which '
-            "evaluations need too"
-        )
     if config.rollout.engine == "sglang":
-        return _sglang_engines(config, policy, trained, run_path)
-    return _synced_engines(config, policy, trained, run_path)
+        return _sglang_engines(config, policy, sampling_policy, trained, run_path)
+    return _vllm_engines(config, policy, sampling_policy, trained, run_path)
 
 
-def _synced_engines(config: RunConfig, policy: Policy, trained: Mapping[str, nn.Parameter], run_path: Path) -> Engines:
-    """Both engines on one set of servers, which are proven to have each version of the weights."""
+def _vllm_engines(
+    config: RunConfig, policy: Policy, sampling_policy: Policy, trained: Mapping[str, nn.Parameter], run_path: Path
+) -> Engines:
     settings = config.rollout.server
     if not isinstance(policy.model, PreTrainedModel):
         raise ConfigError(f'rollout.engine = "vllm" needs a model of transformers, not {type(policy.model).__name__}')
@@ -90,72 +86,92 @@ def _synced_engines(config: RunConfig, policy: Policy, trained: Mapping[str, nn.
         retries=settings.retries,
         max_in_flight=settings.max_in_flight,
     )
-    engine = VllmEngine(policy, servers, temperature=config.rollout.temperature, sleeps=settings.sleep)
-    shared, root = SharedEngine(), _sync_folder(settings.weights_dir, run_path)
-
-    def start(utterances: Sequence[Utterance]) -> None:
-        servers.start()
-        synced = build_synced_engine(
+    engine = VllmEngine(sampling_policy, servers, temperature=config.rollout.temperature, sleeps=settings.sleep)
+    return _synced_engines(
+        config,
+        _Served(
             engine,
-            policy,
-            config.rollout.sync,
-            base=config.model.path,
-            precision=config.model.precision,
-            trained={name: each for name, each in trained.items() if each.requires_grad},
-            utterances=utterances,
-            root=root,
-            seed=config.seed,
-            untie=True,  # vLLM reloads tied weights by each name, and keeps old ones under a name that is not there
+            start=servers.start,
             restart=servers.restart,
-        )
-        shared.attach(synced)
-
-    def stop() -> None:
-        servers.stop()
-        if not shared.is_quarantined:  # what could not be proven is kept for whoever looks for the cause
-            shutil.rmtree(root, ignore_errors=True)
-
-    return Engines(
-        EngineUser(shared, temperature=config.rollout.temperature),
-        EngineUser(shared, temperature=config.eval.temperature),
-        start=start,
-        stop=stop,
-        metrics=lambda: {f"engine/{name}": servers.counts[name] for name in COUNTED} | shared.metrics(),
+            stop=servers.stop,
+            metrics=lambda: {f"engine/{name}": servers.counts[name] for name in COUNTED},
+            untie=True,  # vLLM reloads tied weights by each name, and keeps old ones under a name that is not there
+        ),
+        policy,
+        sampling_policy,
+        trained,
+        run_path,
     )
 
 
-def _sglang_engines(config: RunConfig, policy: Policy, trained: Mapping[str, nn.Parameter], run_path: Path) -> Engines:
-    """Both engines on one set of SGLang servers, which are proven to have each version of the weights."""
+def _sglang_engines(
+    config: RunConfig, policy: Policy, sampling_policy: Policy, trained: Mapping[str, nn.Parameter], run_path: Path
+) -> Engines:
+    root = _sync_folder(config.rollout.server.weights_dir, run_path)
+    parts = build_sglang(config, sampling_policy, root, run_path)
+    served = _Served(parts.engine, parts.start, parts.restart, parts.stop, parts.engine.metrics, untie=False)
+    return _synced_engines(config, served, policy, sampling_policy, trained, run_path)
+
+
+@dataclass(frozen=True)
+class _Served:
+    """An engine on servers, and what can be done with these."""
+
+    engine: SyncableEngine
+    start: Callable[[], None]
+    restart: Callable[[], None]
+    stop: Callable[[], None]
+    metrics: Callable[[], dict[str, float]]
+    untie: bool
+
+
+def _synced_engines(
+    config: RunConfig,
+    served: _Served,
+    policy: Policy,
+    sampling_policy: Policy,
+    trained: Mapping[str, nn.Parameter],
+    run_path: Path,
+) -> Engines:
+    """Engines on servers, which are proven to have each version of the weights of `sampling_policy`.
+
+    Where that is the learner's own policy, evaluation draws from the servers too. Where it is a copy that may be older, the
+    servers are busy with it while the learner evaluates, which is then done in this process.
+    """
     shared, root = SharedEngine(), _sync_folder(config.rollout.server.weights_dir, run_path)
-    parts = build_sglang(config, policy, root, run_path)
+    sampled = dict(sampling_policy.model.named_parameters())
 
     def start(utterances: Sequence[Utterance]) -> None:
-        parts.start()
+        served.start()
         synced = build_synced_engine(
-            parts.engine,
-            policy,
+            served.engine,
+            sampling_policy,
             config.rollout.sync,
             base=config.model.path,
             precision=config.model.precision,
-            trained={name: each for name, each in trained.items() if each.requires_grad},
+            trained={name: sampled[name] for name, each in trained.items() if each.requires_grad},
             utterances=utterances,
             root=root,
             seed=config.seed,
-            restart=parts.restart,
+            untie=served.untie,
+            restart=served.restart,
         )
         shared.attach(synced)
 
     def stop() -> None:
-        parts.stop()
+        served.stop()
         if not shared.is_quarantined:  # what could not be proven is kept for whoever looks for the cause
             shutil.rmtree(root, ignore_errors=True)
 
+    temperature = config.eval.temperature
     return Engines(
         EngineUser(shared, temperature=config.rollout.temperature),
-        EngineUser(shared, temperature=config.eval.temperature),
+        EngineUser(shared, temperature=temperature)
+        if sampling_policy is policy
+        else TorchEngine(policy, temperature=temperature, batch_size=config.rollout.batch_size),
         start=start,
         stop=stop,
-        metrics=lambda: parts.engine.metrics() | shared.metrics(),
+        metrics=lambda: served.metrics() | shared.metrics(),
     )
 
 

@@ -38,6 +38,7 @@ class SglangDouble:
         self.interrupt: Interrupt | None = None
         self.mangle: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
         self.preferred: dict[str, Any] | None = None
+        self.architectures: list[str] | None = None
         self.applies_mask = self.applies_temperature = self.loads_weights = True
 
     @property
@@ -62,7 +63,9 @@ class SglangDouble:
     def control(self, path: str, body: Any) -> httpx2.Response:
         if path == "/model_info":
             info = {"model_path": self.path, "is_generation": True, "weight_version": self.version}
-            return httpx2.Response(200, json=info | {"preferred_sampling_params": self.preferred})
+            return httpx2.Response(
+                200, json=info | {"preferred_sampling_params": self.preferred, "architectures": self.architectures}
+            )
         if path == "/pause_generation":
             self.is_paused = True
         elif path == "/continue_generation":
@@ -111,6 +114,10 @@ class SglangDouble:
                 reason = {"type": "stop", "matched": drawn}
                 break
         start = len(body["input_ids"])
+        more = {}
+        if wanted := body.get("token_ids_logprob"):
+            scores = logits.log_softmax(-1)[0]
+            more["output_token_ids_logprobs"] = [[(float(scores[each]), each, None) for each in wanted]]
         return {
             "text": "",
             "output_ids": ids[start:],
@@ -122,5 +129,6 @@ class SglangDouble:
                 "completion_tokens": len(logprobs),
                 "weight_version": self.version,
                 "output_token_logprobs": logprobs,
+                **more,
             },
         }

@@ -1,23 +1,26 @@
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 import torch
 from sglang_double import SglangDouble
 
 from elocution.assets import resolve_path
-from elocution.errors import ConfigError, EngineError, RatioMismatch
+from elocution.errors import ConfigError, EngineError, EngineUnavailable, RatioMismatch
 from elocution.policies import load_policy
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.lora import AdapterBase, LoraSettings, add_adapter, describe_base, save_adapter
 from elocution.rollout.agreement import logprob_gap, score_completions
 from elocution.rollout.base import RolloutRequest
-from elocution.rollout.sglang import SglangEngine, seed_number
+from elocution.rollout.sglang import SglangEngine, check_servers, seed_number
 from elocution.rollout.sglang_client import ServerSettings, SglangServers
 from elocution.rollout.sglang_settings import SglangSettings
 from elocution.rollout.sglang_sync import SglangSync
+from elocution.rollout.sync.base import Probe
 from elocution.testing.policies import small_llasa
 from elocution.types import FinishReason, Utterance
 
@@ -63,6 +66,7 @@ def build(
     save: Any = None,
     kind: Any = "weights",
     probes: list[RolloutRequest] | None = None,
+    revive: Any = lambda: None,
     **settings: Any,
 ) -> SglangEngine:
     servers = SglangServers(ServerSettings(urls, retry_wait_s=0.0, max_retries=1), transport=double.transport)
@@ -73,6 +77,7 @@ def build(
         temperature=temperature,
         probes=requests(policy) if probes is None else probes,
         settings=SglangSettings(**settings),
+        revive=revive,
     )
 
 
@@ -197,6 +202,92 @@ def test_without_a_mask_completions_with_illegal_ids_are_drawn_again_and_counted
     assert metrics["engine/redrawn"] > 0
     assert metrics["engine/illegal_ids"] >= metrics["engine/redrawn"]
     assert not any("custom_logit_processor" in body for body in double.bodies("/generate"))
+
+
+def test_s64_a_server_that_lost_its_weights_gets_them_again_and_what_is_missing_is_drawn_again(
+    policy: LlasaPolicy, tmp_path: Path
+) -> None:
+    double = double_for(policy)
+    engine = build(policy, double, tmp_path)
+    engine.publish(3)
+    asked = requests(policy)
+    whole = engine.generate(asked)
+    answers = 0
+
+    def restarts(answer: dict[str, Any]) -> dict[str, Any]:
+        """As a server that was started again after two answers: with the weights of its launch."""
+        nonlocal answers
+        answers += 1
+        if answers == 2:
+            double.version, double.path = "default", "launch"
+        return answer
+
+    double.mangle = restarts
+    groups = engine.generate(asked)
+    assert [[c.ids.tolist() for c in group] for group in groups] == [[c.ids.tolist() for c in group] for group in whole]
+    assert {c.policy_version for group in groups for c in group} == {3}
+    metrics = engine.metrics()
+    assert metrics["engine/reloads"] == 1
+    assert 0 < metrics["engine/stale"] < 6
+    assert (double.version, answers) == ("3", 6 + metrics["engine/stale"])
+
+
+def test_s64_a_server_that_scores_otherwise_once_it_has_loaded_again_stops_the_run(
+    policy: LlasaPolicy, tmp_path: Path
+) -> None:
+    double = double_for(policy)
+    engine = build(policy, double, tmp_path / "sync")
+    policy.save_pretrained(str(tmp_path / "weights"))
+    engine.load_weights(tmp_path / "weights", 0)
+    prompt, ids = requests(policy)[0].prompt_ids, policy.legal_ids[:2].numpy()[:, None]
+    engine.score([Probe(prompt, ids)])
+    change(policy)
+    policy.save_pretrained(str(tmp_path / "weights"))
+    double.version = "default"
+    with pytest.raises(RatioMismatch, match="loaded its weights again, and now gives log-probs that differ"):
+        engine.generate(requests(policy))
+
+
+def test_a_server_that_stays_away_is_revived_as_often_as_allowed(policy: LlasaPolicy, tmp_path: Path) -> None:
+    async def refuse(body: dict[str, Any]) -> httpx2.Response:
+        return httpx2.Response(503)
+
+    double, revived = double_for(policy), []
+    engine = build(policy, double, tmp_path, max_recoveries=2, revive=lambda: revived.append(1))
+    engine.publish(0)
+    double.interrupt = refuse
+    with pytest.raises(EngineUnavailable, match="failed 2 times"):
+        engine.generate(requests(policy))
+    assert len(revived) == 2
+
+
+def test_completions_are_there_before_the_last_is(policy: LlasaPolicy, tmp_path: Path) -> None:
+    async def hold(body: dict[str, Any]) -> None:
+        if len(body["input_ids"]) == longest:
+            while not is_seen:
+                await asyncio.sleep(0.001)
+
+    is_seen: list[int] = []
+    asked = requests(policy, siblings=1)
+    longest = max(len(request.prompt_ids) for request in asked)
+    double = double_for(policy)
+    engine = build(policy, double, tmp_path)
+    engine.publish(0)
+    double.interrupt = hold
+    stream = engine.stream(asked)
+    is_seen.append(next(stream)[0])
+    assert len([*is_seen, *stream]) == 3
+
+
+def test_a_server_of_another_class_of_model_is_refused(policy: LlasaPolicy, tmp_path: Path) -> None:
+    double = double_for(policy)
+    double.architectures = ["Qwen2ForCausalLM"]
+    servers = SglangServers(ServerSettings(("http://a",)), transport=double.transport)
+    with pytest.raises(
+        EngineError, match="http://a serves nothing, a Qwen2ForCausalLM, the policy is a LlamaForCausalLM"
+    ):
+        check_servers(servers, "LlamaForCausalLM")
+    check_servers(servers, "Qwen2ForCausalLM")
 
 
 def test_redraws_are_bounded(policy: LlasaPolicy, tmp_path: Path) -> None:

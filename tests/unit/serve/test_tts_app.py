@@ -17,6 +17,8 @@ import torch
 from starlette.testclient import TestClient
 
 from elocution.assets import resolve_path
+from elocution.audio import read_audio
+from elocution.codecs import load_codec
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.lora import LoraSettings, add_adapter, describe_base, save_adapter
 from elocution.rollout.agreement import score_completions
@@ -27,10 +29,11 @@ from elocution.serve.tts_app import build_app
 from elocution.serve.tts_server import TtsSettings, tts_service
 from elocution.testing.policies import small_llasa
 from elocution.testing.tts_server import running_tts_server
-from elocution.types import Utterance
+from elocution.types import Utterance, Voice
 
 TEXT = "the green house"
 POLICY = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))
+CODEC = load_codec("tiny", resolve_path("builtin:tiny-codec"))
 PROMPT = POLICY.prompt_ids(Utterance("u", TEXT)).tolist()
 STOP, CODE = POLICY.stop_id, POLICY.first_code_id
 
@@ -139,6 +142,47 @@ def test_openais_speech_route_gives_the_sound_of_the_text(client: TestClient) ->
     assert client.post("/v1/audio/speech", json=body).content == answer.content
 
 
+def test_a_recording_gives_its_voice_to_both_routes_and_is_not_heard_itself(client: TestClient) -> None:
+    samples, rate = _wav(resolve_path("builtin:tiny-clip").read_bytes())
+    begun = io.BytesIO()
+    soundfile.write(begun, samples[: len(samples) * 4 // 10], rate, format="WAV")
+    recording = "data:audio/wav;base64," + base64.b64encode(begun.getvalue()).decode()
+    words, text = "the little ", "brother was young"
+    body = {"text": text, "sampling_params": _body(n=8)["sampling_params"], "return_prompt_token_ids": True}
+    plain = client.post("/generate", json=body).json()
+    asked = client.post("/generate", json=body | {"audio_data": recording, "ref_text": words, "modalities": ["audio"]})
+    assert asked.status_code == 200, asked.text
+    codes = CODEC.encode(read_audio(begun.getvalue()))
+    own = POLICY.prompt_ids(Utterance("u", text, voice=Voice("v", words, codes))).tolist()
+    assert asked.json()[0]["prompt_token_ids"] == own != plain[0]["prompt_token_ids"]
+    sounds = [(decode_answer_audio(answer["text"]), len(answer["output_ids"]) - 1) for answer in asked.json()]
+    audible = [(sound.duration_s, count / CODEC.frame_rate) for sound, count in sounds if sound is not None]
+    assert audible  # as long as what was drawn, without the recording
+    assert all(found == pytest.approx(drawn, abs=0.1) for found, drawn in audible)
+    speech = {"input": text, "ref_audio": recording, "ref_text": words}
+    assert 200 in {client.post("/v1/audio/speech", json=speech | {"seed": seed}).status_code for seed in range(4)}
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_s66_an_adapter_is_served_as_it_is_and_merged_alike(tmp_path: Path, merged: bool) -> None:
+    policy = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))
+    add_adapter(policy.model, LoraSettings(rank=2), targets=policy.lora_targets, seed=0, base_path="builtin:tiny-llasa")
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                parameter.add_(0.05)
+    if merged:
+        policy.save_pretrained(str(tmp_path))
+    else:
+        save_adapter(policy.model, str(tmp_path), base=describe_base("builtin:tiny-llasa"))
+    with tts_service(TtsSettings(model=str(tmp_path))) as service, TestClient(build_app(service)) as client:
+        answer = client.post("/generate", json=_body()).json()
+    (own,) = score_completions(policy, [np.array(PROMPT)], [np.array(answer["output_ids"])[:, None]], temperature=0.3)
+    found = [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]
+    assert found == pytest.approx(own[:, 0].tolist(), abs=1e-4)
+    assert found != pytest.approx(_own(answer["output_ids"], 0.3), abs=1e-2)
+
+
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
@@ -156,7 +200,14 @@ def test_openais_speech_route_gives_the_sound_of_the_text(client: TestClient) ->
         ({"input_ids": "one"}, "invalid_field"),
         ({"text": TEXT, "image_data": "x"}, "unknown_field"),
         ({"text": TEXT, "stream": True}, "unsupported"),
-        ({"text": TEXT, "audio_data": "/etc/passwd"}, "unsupported"),
+        ({"text": TEXT, "audio_data": "/etc/passwd"}, "no_reference_text"),
+        ({"text": TEXT, "audio_data": "/etc/passwd", "ref_text": TEXT}, "reference_not_allowed"),
+        ({"text": TEXT, "audio_data": ["a", "b"], "ref_text": TEXT}, "too_many"),
+        ({"input_ids": [1], "audio_data": "a"}, "one_prompt"),
+        ({"text": TEXT, "ref_text": 1}, "invalid_field"),
+        ({"text": TEXT, "ref_text": TEXT}, "no_reference"),
+        ({"text": "${instruction:sad}" + TEXT}, "no_instructions"),
+        ({"text": "${emotion:sad}" + TEXT}, "unknown_tag"),
         ({"text": TEXT, "lora_path": "none"}, "unknown_adapter"),
         ({"text": TEXT, "sampling_params": []}, "malformed_request"),
         ({"text": TEXT, "sampling_params": {"regex": "a"}}, "unknown_field"),
@@ -201,6 +252,8 @@ def test_a_bad_request_is_named_and_the_server_goes_on(client: TestClient, body:
         ({"input": "\ud800 one"}, "invalid_field"),
         ({"stream": True}, "invalid_field"),
         ({"seed": -1}, "invalid_field"),
+        ({"instructions": "sad"}, "no_instructions"),
+        ({"ref_audio": "/etc/passwd", "ref_text": TEXT}, "reference_not_allowed"),
     ],
 )
 def test_a_bad_speech_request_is_named(client: TestClient, change: dict[str, Any], kind: str) -> None:

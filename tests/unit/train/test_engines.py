@@ -3,11 +3,12 @@ from pathlib import Path
 import pytest
 
 from elocution.config.load import load_config
-from elocution.errors import ConfigError, EngineError, MissingDependency
+from elocution.errors import EngineError, MissingDependency
 from elocution.rollout.sync.shared import EngineUser
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.testing.policies import small_llasa
 from elocution.train.engines import build_engines
+from elocution.train.mirror import mirror_of
 
 
 def test_engines_sample_at_the_temperatures_of_training_and_evaluation(tmp_path: Path) -> None:
@@ -39,8 +40,14 @@ def test_s89_vllm_without_an_installation_says_how_to_get_it(tmp_path: Path) -> 
         build_engines(config, policy, policy, {}, tmp_path)
 
 
-def test_servers_hold_one_set_of_weights_and_take_no_lag(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_servers_of_older_weights_are_not_asked_by_evaluations(tmp_path: Path, engine: str) -> None:
     policy = small_llasa()
-    lagging = ["rollout.engine=vllm", "train.max_lag=1", "algorithm.correction=token_truncate"]
-    with pytest.raises(ConfigError, match=r"train\.max_lag = 1 needs rollout\.engine"):
-        build_engines(load_config(None, lagging), policy, policy, {}, tmp_path)
+    settings = [f"rollout.engine={engine}", "rollout.server.urls=['http://127.0.0.1:1']", "eval.temperature=0.4"]
+    lagging = ["train.max_lag=1", "algorithm.correction=token_truncate"]
+    engines = build_engines(load_config(None, [*settings, *lagging]), policy, mirror_of(policy), {}, tmp_path)
+    assert isinstance(engines.rollout, EngineUser)
+    assert isinstance(engines.evaluation, TorchEngine)
+    assert engines.evaluation.temperature == 0.4
+    same = build_engines(load_config(None, settings), policy, policy, {}, tmp_path)
+    assert isinstance(same.evaluation, EngineUser)
