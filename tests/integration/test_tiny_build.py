@@ -6,6 +6,8 @@ import pytest
 
 from elocution.codecs.tiny import TinyCodec
 from elocution.data.prompts import load_prompts
+from elocution.export.cosyvoice import to_huggingface
+from elocution.policies.cosyvoice import CosyVoice2Policy
 from elocution.policies.llasa import LlasaPolicy
 from elocution.tiny.build import BuildSettings, build
 from elocution.tiny.pretrain import PretrainSettings, held_out_loss
@@ -19,6 +21,7 @@ SETTINGS = BuildSettings(
     num_codes=64,
     codec_clips=100,
     pretraining=PretrainSettings(epochs=2, warmup_steps=4),
+    cosyvoice=PretrainSettings(epochs=2, batch_size=24, learning_rate=1e-3, warmup_steps=4),
 )
 
 
@@ -43,6 +46,12 @@ def test_a_small_build_is_whole_learns_and_is_not_made_twice(tmp_path: Path) -> 
     assert corpus.sentences == tuple(draw_sentences(440, SETTINGS.sentence_seed))
     codes = [codec.encode(Audio(corpus.clip(index), 16_000)) for index in range(420, 440)]
     assert held_out_loss(policy, corpus.sentences[420:], codes) < 3.9  # chance is ln 65 = 4.17
-    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "llasa").iterdir()}
+    done = to_huggingface(tmp_path / "cosyvoice2", tmp_path / "hf")
+    assert done.ids.num_codes == 64
+    second = CosyVoice2Policy.from_pretrained(tmp_path / "hf")
+    assert held_out_loss(second, corpus.sentences[420:], codes) < 4.0  # chance is ln 67 = 4.20
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*")}
     build(tmp_path, SETTINGS, workers=2)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "llasa").iterdir()} == made
+    rewritten = {"train.jsonl", "held_out.jsonl", "bigram.arpa", "words.dict"}  # cheap, and not looked for
+    again = {path: path.stat().st_mtime_ns for path in made}
+    assert {path for path in made if again[path] != made[path] and path.name not in rewritten} == set()

@@ -22,7 +22,7 @@ def cosyvoice2(
     ],
     to: Annotated[Path, typer.Option("--to", help="Folder for train.parquet, test.parquet and rejected.jsonl.")],
     test_source: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="JSON lines whose last rows are the test split. Default: SOURCE.", show_default=False),
     ] = None,
     split: Annotated[

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "rewards", "tts"]
 
+# Both compare syllables; words of other scripts than Chinese are compared whole. 8000 and 8002 are the recipe's ports.
+_RECIPES = {
+    "cosyvoice2": ("toned_pinyin_error_rate", "tanh", ("scale=3.0",)),
+    "cosyvoice2-power": ("pinyin_error_rate", "power", ("scale=12.0", "power=1.5")),
+}
+
 app = typer.Typer(no_args_is_help=True, help="Servers: rewards and speech for trainers on other machines.")
 
 
@@ -22,6 +28,14 @@ app = typer.Typer(no_args_is_help=True, help="Servers: rewards and speech for tr
 def rewards(
     config: Annotated[
         Path | None, typer.Argument(help="TOML file; omitted, the embedded tiny recipe's reward.", show_default=False)
+    ] = None,
+    recipe: Annotated[
+        Literal["cosyvoice2", "cosyvoice2-power"] | None,
+        typer.Option(
+            help="The published CosyVoice2 reward, 1 - tanh(3 PER) of pinyin with tones, or its sibling's, exp(-12 PER^1.5) "
+            "without them; metrics on port 8002.",
+            show_default=False,
+        ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="TCP port; 0 takes a free one. Default: 8000.")] = None,
@@ -47,13 +61,15 @@ def rewards(
 
     A trainer uses it with `--set reward.type=remote --set 'reward.remote.urls=["http://HOST:8000"]'`.
 
+    `elocution serve rewards my.toml --recipe cosyvoice2` serves the published recipe's reward to its veRL client.
+
     SIGTERM or Ctrl-C ends it once the requests under way are answered. More in docs/reward-server.md.
     """
     from elocution.config.load import dump_config, load_config
 
     flags: dict[str, Any] = {"host": host, "port": port, "metrics_port": metrics_port, "model_name": model_name}
     own = [f"reward_server.{key}={json.dumps(value)}" for key, value in flags.items() if value is not None]
-    resolved = load_config(config, [*(overrides or []), *own])
+    resolved = load_config(config, [*_recipe_keys(recipe), *(overrides or []), *own])
     if dry_run:
         typer.echo(dump_config(resolved))
         return
@@ -135,6 +151,20 @@ def _tts_greeting(url: str, *, has_token: bool) -> str:
     authorization = ' -H "Authorization: Bearer $ELOCUTION_TTS_TOKEN"' if has_token else ""
     body = json.dumps({"input": "the green house", "voice": "default"})
     return f"serving at {url}\ntry: curl -s{authorization} {url}/v1/audio/speech -d '{body}' -o clip.wav"
+
+
+def _recipe_keys(recipe: str | None) -> list[str]:
+    if recipe is None:
+        return []
+    fact, utility, shape = _RECIPES[recipe]
+    words = (f'fact="{fact}"', f'utility="{utility}"', *shape)
+    return [
+        'reward.type="composite"',
+        'reward.combine="sum"',
+        "reward_server.port=8000",
+        "reward_server.metrics_port=8002",
+        *(f"reward.components.words.{key}" for key in words),
+    ]
 
 
 def _greeting(url: str, config: "RunConfig") -> str:

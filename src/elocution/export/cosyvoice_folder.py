@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from elocution.errors import CheckpointError
 from elocution.export.cosyvoice_tables import NativeRest
@@ -20,6 +20,7 @@ from elocution.policies.biased_head import HEAD_BIAS
 from elocution.policies.cosyvoice_ids import SpeechIds, read_ids
 from elocution.policies.llama_config import read_llama_config
 from elocution.policies.lora import is_adapter, merged_state_dict
+from elocution.policies.tokenizer import load_tokenizer
 
 __all__ = ["SpeechFolder", "read_folder", "read_rest", "write_rest"]
 
@@ -55,7 +56,7 @@ def read_folder(path: Path, *, family: str | None = None) -> SpeechFolder:
         read: Any = read_llama_config(path / "config.json", family="cosyvoice2", model_types=("qwen2",))
         config, tensors = read, _read_tensors(path)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            tokenizer = load_tokenizer(path)
         except Exception as error:  # a damaged file may end in any error of the libraries that read it
             raise CheckpointError(f"cannot load the tokenizer in {path}: {type(error).__name__}: {error}") from error
     if config.tie_word_embeddings:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from elocution.errors import CheckpointError
 from elocution.policies.cosyvoice import CHAT_TEMPLATE
 from elocution.policies.cosyvoice_ids import Layout, SpeechIds, read_ids, speech_tokens
+from elocution.policies.tokenizer import load_tokenizer
 
 __all__ = ["V2_SPECIAL", "V3_SPECIAL", "build_tokenizer", "describe_v3"]
 
@@ -39,7 +40,7 @@ def build_tokenizer(text_model: Path, layout: Layout, num_codes: int) -> tuple[P
     Raises: CheckpointError if it cannot be loaded, or has speech tokens already.
     """
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(text_model, local_files_only=True, trust_remote_code=False)
+        tokenizer: Any = load_tokenizer(text_model)
     except Exception as error:  # a damaged file may end in any error of the libraries that read it
         raise CheckpointError(f"cannot load the tokenizer in {text_model}: {type(error).__name__}: {error}") from error
     if "<|s_0|>" in tokenizer.get_vocab():

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase, Qwen2ForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from elocution.errors import CheckpointError, ConfigError, ElocutionError
 from elocution.files import apply_umask
@@ -27,6 +27,7 @@ from elocution.policies.lora import merged_state_dict
 from elocution.policies.packing import enable_packing, packed_states
 from elocution.policies.spoken_text import TextCheck
 from elocution.policies.states import CellStates
+from elocution.policies.tokenizer import load_tokenizer
 from elocution.policies.weights import check_stored, check_values
 from elocution.types import Utterance
 
@@ -156,9 +157,7 @@ class SpeechTokenPolicy:
             kind: Any = biased_head.Qwen2ForCausalLM if biased else _MODELS[config.model_type]
             with torch.device("meta"):
                 check_stored(path, kind(config).state_dict())
-            tokenizer = AutoTokenizer.from_pretrained(
-                path, config=config, local_files_only=True, trust_remote_code=False
-            )
+            tokenizer = load_tokenizer(path, config=config)
             loaded: Any = kind.from_pretrained(
                 path, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
             )
@@ -240,6 +239,10 @@ class SpeechTokenPolicy:
 
     def check_template(self) -> None:
         """Raises: CheckpointError if the tokenizer does not render a prompt of this family, or reads it as other ids."""
+        if not self.tokenizer.encode("one", add_special_tokens=False):
+            raise CheckpointError(
+                "the tokenizer reads text as no tokens at all: its files are another kind's, or damaged"
+            )
         before, after = self.spec.text_tags
         text = f"{before}one{after}"
         rendered = self.render(Utterance("template", "one"))

@@ -21,12 +21,15 @@ _CONTROL = re.compile(r"<\|[^<>|]*\|>")
 class TaughtTexts:
     """What the texts were like that a small checkpoint learnt from, kept in its `tokenizer_config.json`.
 
-    Other words, and fewer or more of them at once, it was never shown. Units: words.
+    Other words, and fewer or more of them at once, it was never shown. Units: words; `before` and `after` are how many tokens
+    its tokenizer puts around each text.
     """
 
     words: frozenset[str]
     fewest: int
     most: int
+    before: int = 0
+    after: int = 0
 
     @classmethod
     def of(cls, sentences: Sequence[str]) -> Self:
@@ -45,7 +48,13 @@ class TaughtTexts:
         if written is None:
             return None
         try:
-            taught = cls(frozenset(written["words"].split()), int(written["fewest"]), int(written["most"]))
+            taught = cls(
+                frozenset(written["words"].split()),
+                int(written["fewest"]),
+                int(written["most"]),
+                int(written.get("before", 0)),
+                int(written.get("after", 0)),
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"tokenizer_config.json: {_KEY} is {written!r:.80}, expected words, fewest, most"
@@ -56,7 +65,9 @@ class TaughtTexts:
 
     def write(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Puts it into the config that the tokenizer saves."""
-        tokenizer.init_kwargs[_KEY] = {"words": " ".join(sorted(self.words)), "fewest": self.fewest, "most": self.most}
+        written = {"words": " ".join(sorted(self.words)), "fewest": self.fewest, "most": self.most}
+        frame = {"before": self.before, "after": self.after}
+        tokenizer.init_kwargs[_KEY] = written | {key: count for key, count in frame.items() if count}
 
 
 class TextCheck:
@@ -114,4 +125,5 @@ class TextCheck:
         if self._taught is None:
             return self._tokenizer.unk_token_id not in ids
         words = normalize(text, language).split()
-        return self._tokenizer.convert_ids_to_tokens(ids) == words and self._taught.words.issuperset(words)
+        spoken = ids[self._taught.before : len(ids) - self._taught.after]
+        return self._tokenizer.convert_ids_to_tokens(spoken) == words and self._taught.words.issuperset(words)

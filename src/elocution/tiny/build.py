@@ -54,7 +54,7 @@ class BuildSettings:
     model_seed: int = 0
     codec: MelSettings = MelSettings()
     pretraining: PretrainSettings = PretrainSettings()
-    cosyvoice_taught: int = 6_000
+    cosyvoice_taught: int = 240
     cosyvoice: PretrainSettings = cosyvoice.SETTINGS
 
 
@@ -128,7 +128,10 @@ def _cosyvoice(
     text_model = partial / cosyvoice.TEXT_MODEL
     cosyvoice.build_text_model(WORDS, TaughtTexts.of(sentences[: settings.taught]), llasa, text_model)
     policy = cosyvoice.from_llasa(llasa, text_model, seed=settings.model_seed)
-    first, last = range(settings.cosyvoice_taught), range(len(sentences) - settings.held_out, len(sentences))
+    first, last = (
+        range(min(settings.cosyvoice_taught, settings.taught)),
+        range(len(sentences) - settings.held_out, len(sentences)),
+    )
     taught, held_out = (
         ([sentences[index] for index in part], encode_corpus(codec, corpus, part)) for part in (first, last)
     )

@@ -26,6 +26,8 @@ from elocution.cli.main import app
 from elocution.errors import CheckpointError, ExportError
 from elocution.export.cosyvoice import to_huggingface, to_native
 from elocution.export.cosyvoice_tokens import V2_SPECIAL, V3_SPECIAL
+from elocution.export.huggingface import export_model
+from elocution.export.source import ExportSource
 from elocution.policies import load_policy
 from elocution.policies.cosyvoice_ids import read_ids
 
@@ -361,3 +363,10 @@ def test_another_models_original_is_refused(tmp_path: Path) -> None:
     native = write_model_folder(other, tmp_path / "other", 2)
     with pytest.raises(CheckpointError, match=r"with 64 codes, .* is CosyVoice2 with 81"):
         to_native(folder, tmp_path / "llm.pt", original=native)
+
+
+def test_the_general_export_refuses_a_head_that_transformers_would_change(tmp_path: Path) -> None:
+    to_huggingface(write_model_folder(build(2), tmp_path / "native", 2), tmp_path / "hf")
+    with pytest.raises(ExportError, match="would drop the bias of this model's speech head"):
+        export_model(ExportSource(tmp_path / "hf", "cosyvoice2"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
