@@ -7,6 +7,7 @@ makes a `Rollout`; rewards add `Score`s; the rollouts of one utterance are a `Ro
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,28 +17,32 @@ __all__ = ["Audio", "Completion", "FinishReason", "Outcome", "Rollout", "Rollout
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A recording in whose voice something is to be spoken: its exact words and its codes.
+    """A recording in whose voice something is to be spoken: its exact words, its codes and its sound.
 
-    Shapes: `codes` [F >= 1, Q] int64. `id` is the same for the same sound.
+    Shapes: `codes` [F, Q] int64; F is 0 only where no policy speaks. `id` is the same for the same sound. `audio` is a file, or
+    the bytes of one, which measures compare with; None where only the codes are known.
     """
 
     id: str
     text: str
     codes: NDArray[np.int64] = field(compare=False, repr=False)
+    audio: Path | bytes | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
     """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code.
 
-    All completions share `voice`; without one, the policy chooses. `instruction` says how to speak, and `emotion` names a
-    feeling, which is the instruction where there is no other; only some families take them.
+    All completions share `voice`; without one, the policy chooses. `description` is what the clip should sound like, in English
+    words; empty where a prompt has none. `instruction` says how to speak, and `emotion` names a feeling, which is the
+    instruction where there is no other; only some families take them.
     """
 
     id: str
     text: str
     language: str = "en"
     voice: Voice | None = None
+    description: str = ""
     instruction: str = ""
     emotion: str = ""
 

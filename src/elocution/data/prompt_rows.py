@@ -13,7 +13,17 @@ from elocution.text.normalize import why_unverbalizable
 
 __all__ = ["COLUMNS", "PromptRow", "VoiceSource", "check_row"]
 
-COLUMNS = ("id", "text", "language", "prompt_text", "prompt_audio", "prompt_codes", "instruction", "emotion")
+COLUMNS = (
+    "id",
+    "text",
+    "language",
+    "prompt_text",
+    "prompt_audio",
+    "prompt_codes",
+    "description",
+    "instruction",
+    "emotion",
+)
 _MAX_ID_BYTES = 120  # ids become parts of file names
 
 
@@ -35,6 +45,7 @@ class PromptRow:
     text: str
     language: str
     voice: VoiceSource | None
+    description: str = ""
     instruction: str = ""
     emotion: str = ""
 
@@ -69,8 +80,8 @@ def check_row(row: Mapping[str, Any], default_id: str, languages: Collection[str
     voice = _voice(row, folder)
     if isinstance(voice, str):
         return voice
-    instruction, emotion = (row.get(key, "").strip() for key in ("instruction", "emotion"))
-    return PromptRow(identifier, text, language, voice, instruction, emotion)
+    description, instruction, emotion = (row.get(key, "").strip() for key in ("description", "instruction", "emotion"))
+    return PromptRow(identifier, text, language, voice, description, instruction, emotion)
 
 
 def _usual_language(languages: Collection[str]) -> str:

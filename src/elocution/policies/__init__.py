@@ -14,6 +14,8 @@ from elocution.registry import build_part, import_part
 __all__ = ["FAMILIES", "PRECISIONS", "Policy", "load_policy"]
 
 FAMILIES = {
+    "cosyvoice2": "elocution.policies.cosyvoice:CosyVoice2Policy",
+    "cosyvoice3": "elocution.policies.cosyvoice:CosyVoice3Policy",
     "llasa": "elocution.policies.llasa:LlasaPolicy",
     "moss": "elocution.policies.moss:MossPolicy",
     "neutts": "elocution.policies.neutts:NeuTtsPolicy",

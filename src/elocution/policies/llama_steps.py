@@ -16,17 +16,25 @@ __all__ = ["IncrementalLlama"]
 
 
 class IncrementalLlama:
-    """One-id steps over `legal_ids` [K], whose rows of the output matrix are `output_weight`; stale when weights change.
+    """One-id steps over `legal_ids` [K], whose rows of the output layer are `output_weight` [K, D] and `output_bias` [K].
+
+    Stale when the weights change.
 
     Logits are in fp32 at least, as the learner's.
     """
 
     def __init__(
-        self, model: LlamaForCausalLM | Qwen2ForCausalLM, output_weight: Tensor, legal_ids: Tensor, dtype: torch.dtype
+        self,
+        model: LlamaForCausalLM | Qwen2ForCausalLM,
+        output_weight: Tensor,
+        legal_ids: Tensor,
+        dtype: torch.dtype,
+        output_bias: Tensor | None = None,
     ) -> None:
         embedding = model.model.embed_tokens.weight.detach()
         self._steps = DecoderSteps(model.model, lambda ids: F.embedding(ids[..., 0], embedding), dtype)
         self._output = output_weight.detach().to(torch.promote_types(output_weight.dtype, torch.float32))
+        self._output_bias = None if output_bias is None else output_bias.detach().to(self._output.dtype)
         self._legal_ids = legal_ids.to(output_weight.device)
 
     @torch.inference_mode()
@@ -41,5 +49,5 @@ class IncrementalLlama:
         self._steps.keep(rows)
 
     def _choices(self, hidden: Tensor) -> Choices:
-        logits = F.linear(hidden.to(self._output.dtype), self._output)[:, None]
+        logits = F.linear(hidden.to(self._output.dtype), self._output, self._output_bias)[:, None]
         return Choices(((logits, self._legal_ids),))

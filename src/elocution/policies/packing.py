@@ -117,13 +117,20 @@ def packed_hidden(
     return hidden[layout.predicts[batch.completion_mask.any(dim=-1)[:, : layout.predicts.shape[1]]]]
 
 
-def packed_states(model: PreTrainedModel, batch: PolicyBatch, weight: Tensor, legal_ids: Tensor | None) -> CellStates:
-    """The hidden states of a batch of one channel, beside the output matrix `weight` [V, D] and its legal rows [K].
+def packed_states(
+    model: PreTrainedModel,
+    batch: PolicyBatch,
+    weight: Tensor,
+    legal_ids: Tensor | None,
+    bias: Tensor | None = None,
+) -> CellStates:
+    """The hidden states of a batch of one channel, beside the output layer, `weight` [V, D] and `bias` [V], and its legal
+    rows [K].
 
     `model` is as in `packed_hidden`; all rows are legal if `legal_ids` is None.
     """
     ids = batch.completion_ids[batch.completion_mask]
-    return CellStates(packed_hidden(model, batch), weight, legal_ids, ids, batch.completion_mask)
+    return CellStates(packed_hidden(model, batch), weight, legal_ids, ids, batch.completion_mask, bias)
 
 
 def _places(lengths: Tensor, start: int) -> tuple[Tensor, Tensor]:

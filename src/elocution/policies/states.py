@@ -28,10 +28,11 @@ class States(Protocol):
 
 @dataclass(frozen=True)
 class CellStates:
-    """Final hidden states of cells that choose among the same ids, with the output matrix that turns them into logits.
+    """Final hidden states of cells that choose among the same ids, with the output layer that turns them into logits.
 
     Shapes: `hidden` [M, D], of the unmasked cells in order; `weight` [V, D]; `legal_ids` [K], the rows of it that may be
-    drawn, ascending, all if None; `ids` [M], legal ones; `mask` [B, T, C], M of it true. Valid until the weights change.
+    drawn, ascending, all if None; `ids` [M], legal ones; `mask` [B, T, C], M of it true; `bias` [V], none if None. Valid
+    until the weights change.
     """
 
     hidden: Tensor
@@ -39,13 +40,20 @@ class CellStates:
     legal_ids: Tensor | None
     ids: Tensor
     mask: Tensor
+    bias: Tensor | None = None
 
     def logprobs(self, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies, nats, 0 outside the mask; as `Policy.logprobs`. Shapes: [B, T, C] each."""
         legal = self.legal_ids
         targets = self.ids if legal is None else torch.searchsorted(legal.to(self.ids.device), self.ids)
         logprobs, entropy = selected_logprobs(
-            self.hidden, self.weight, targets, temperature=temperature, legal_ids=legal, entropy_grad=entropy_grad
+            self.hidden,
+            self.weight,
+            targets,
+            temperature=temperature,
+            legal_ids=legal,
+            bias=self.bias,
+            entropy_grad=entropy_grad,
         )
         return self._spread(logprobs), self._spread(entropy)
 
@@ -69,6 +77,8 @@ class CellStates:
                 reference.weight,
                 temperature=temperature,
                 legal_ids=self.legal_ids,
+                bias=self.bias,
+                ref_bias=reference.bias,
             )
         )
 

@@ -1,6 +1,7 @@
 """The tiny codecs' codebooks: k-means over log-mel blocks of the source speech, or over what earlier codebooks left."""
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -76,9 +77,9 @@ def _cluster(data: Tensor, num_codes: int, seed: int) -> Tensor:
     return torch.from_numpy(clustering.cluster_centers_)
 
 
-def encode_corpus(codec: Codec, corpus: SpeechCorpus) -> list[NDArray[np.int64]]:
-    """Codes [F, Q] of every clip, in order."""
+def encode_corpus(codec: Codec, corpus: SpeechCorpus, indices: Sequence[int] | None = None) -> list[NDArray[np.int64]]:
+    """Codes [F, Q] of every clip in order, or of those at `indices`."""
     return [
         codec.encode(Audio(corpus.clip(index), SAMPLE_RATE))
-        for index in tqdm(range(len(corpus.sentences)), desc="encode", unit="clip")
+        for index in tqdm(range(len(corpus.sentences)) if indices is None else indices, desc="encode", unit="clip")
     ]

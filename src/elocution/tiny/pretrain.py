@@ -1,4 +1,4 @@
-"""Supervised training of the tiny LLaSA checkpoint on coded speech: its tokenizer, its model, the teacher loss."""
+"""Supervised training of the tiny checkpoints on coded speech: LLaSA's tokenizer and model, the teacher loss of all."""
 
 import logging
 import math
@@ -17,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from elocution.policies.base import PolicyBatch
 from elocution.policies.llasa import STRUCTURAL_TOKENS, LlasaPolicy
 from elocution.policies.packing import packed_hidden
+from elocution.policies.speech_tokens import SpeechTokenPolicy
 from elocution.types import Utterance
 
 __all__ = ["PretrainSettings", "build_policy", "build_tokenizer", "held_out_loss", "pretrain", "warmup_cosine"]
@@ -106,7 +107,7 @@ class _Example:
 
 
 def pretrain(
-    policy: LlasaPolicy,
+    policy: SpeechTokenPolicy,
     sentences: Sequence[str],
     codes: Sequence[NDArray[np.int64]],
     held_out: tuple[Sequence[str], Sequence[NDArray[np.int64]]],
@@ -149,7 +150,7 @@ def warmup_cosine(optimizer: torch.optim.Optimizer, warmup: int, total: int) -> 
 
 
 @torch.no_grad()
-def held_out_loss(policy: LlasaPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]) -> float:
+def held_out_loss(policy: SpeechTokenPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]) -> float:
     """Mean cross-entropy per code or stop, nats."""
     prefix, examples = _prepare(policy, sentences, codes)
     return float(
@@ -158,10 +159,10 @@ def held_out_loss(policy: LlasaPolicy, sentences: Sequence[str], codes: Sequence
 
 
 def _prepare(
-    policy: LlasaPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]
+    policy: SpeechTokenPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]
 ) -> tuple[Tensor, list[_Example]]:
     prompts = [policy.prompt_ids(Utterance(str(i), sentence)) for i, sentence in enumerate(sentences)]
-    start = policy.tokenizer.convert_tokens_to_ids("<|TEXT_UNDERSTANDING_START|>")
+    start = policy.tokenizer.convert_tokens_to_ids(policy.spec.text_tags[0])
     shared = int(np.flatnonzero(prompts[0] == start)[0]) + 1  # the rendered prompts differ only after this token
     examples = []
     for prompt, clip in zip(prompts, codes, strict=True):
@@ -179,7 +180,7 @@ def _batches(examples: Sequence[_Example], size: int, generator: torch.Generator
         yield [examples[i] for i in order[starts[index] : starts[index] + size]]
 
 
-def _loss(policy: LlasaPolicy, prefix: Tensor, examples: Sequence[_Example], label_smoothing: float) -> Tensor:
+def _loss(policy: SpeechTokenPolicy, prefix: Tensor, examples: Sequence[_Example], label_smoothing: float) -> Tensor:
     longest = max(len(example.ids) for example in examples)
     ids = torch.zeros(len(examples), longest, 1, dtype=torch.long)
     real = torch.zeros(len(examples), longest, 1, dtype=torch.bool)
@@ -190,6 +191,8 @@ def _loss(policy: LlasaPolicy, prefix: Tensor, examples: Sequence[_Example], lab
         taught[row, example.first_code : len(example.ids)] = True
     batch = PolicyBatch(prefix, torch.ones_like(prefix), torch.zeros(len(examples), dtype=torch.long), ids, real)
     hidden = packed_hidden(policy.llama.model, batch)[taught[real[..., 0]]]
-    logits = F.linear(hidden, policy.llama.get_output_embeddings().weight[policy.legal_ids])
+    head = policy.llama.get_output_embeddings()
+    bias = None if head.bias is None else head.bias[policy.legal_ids]
+    logits = F.linear(hidden, head.weight[policy.legal_ids], bias)
     targets = torch.searchsorted(policy.legal_ids, ids[..., 0][taught])
     return F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
