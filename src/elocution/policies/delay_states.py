@@ -85,18 +85,12 @@ class DelayState:
 
     def text_rules(self) -> Tensor:
         """The `TextRule` of each row's text. Shapes: [B]."""
-        frames = TextRule.FIRST_FRAME if self.written == 0 else TextRule.FRAMES
-        text = TextRule.EARLY_TEXT if self.written <= self.num_codebooks else TextRule.TEXT
-        free = torch.where(self.is_audio, int(frames), int(text))
-        delaying = (self.delay_rows >= 0) & (self.delay_rows < self.num_codebooks)
-        free = torch.where(delaying, int(TextRule.DELAY), free)
-        return torch.where(self.delay_rows == self.num_codebooks, int(TextRule.END), free)
+        written = torch.full_like(self.audio_rows, self.written)
+        return _text_rules(self.is_audio, self.delay_rows, written, self.num_codebooks)
 
     def drawn_codes(self) -> Tensor:
         """Which codebooks of each row are drawn; the others hold the pad code. Shapes: [B, Q]."""
-        books = torch.arange(self.num_codebooks, device=self.audio_rows.device)
-        begun = self.audio_rows[:, None] > books
-        return begun & ((self.delay_rows[:, None] < 0) | (books >= self.delay_rows[:, None]))
+        return _drawn_codes(self.audio_rows, self.delay_rows, self.num_codebooks)
 
     def after(self, text: Tensor, ids: SlotIds) -> "DelayState":
         """The state once `text` has been written. Shapes: [B]."""
@@ -130,11 +124,45 @@ class Replay(NamedTuple):
 
 
 def replay(text: Tensor, num_codebooks: int, ids: SlotIds) -> Replay:
-    """Follows the state machine through completions of prompts that end in text. Shapes: `text` [B, T]."""
-    state = DelayState.outside_audio(len(text), num_codebooks, text.device)
-    rules, drawn = [], []
-    for position in range(text.shape[1]):
-        rules.append(state.text_rules())
-        drawn.append(state.drawn_codes())
-        state = state.after(text[:, position], ids)
-    return Replay(torch.stack(rules, dim=1), torch.stack(drawn, dim=1))
+    """What `DelayState` says of each row of completions that follow it, for prompts that end in text, all rows at once.
+
+    What it says behind a text id that was not allowed means nothing. Shapes: `text` [B, T].
+    """
+    written = torch.arange(text.shape[1], device=text.device).expand_as(text)
+    is_start, is_end, is_delay = (text == id for id in (ids.audio_start, ids.audio_end, ids.delay_slot))
+    last_start, last_end = (_before(torch.where(flag, written, -1).cummax(dim=1).values) for flag in (is_start, is_end))
+    in_clip = last_end.clamp_min(0)
+
+    def since_end(flag: Tensor) -> Tensor:
+        """How many flags lie behind the last end of audio and before the row."""
+        counts = flag.cumsum(dim=1)
+        return _before(counts, 0) - torch.where(last_end >= 0, counts.gather(1, in_clip), 0)
+
+    audio_rows = since_end(is_start | is_delay | (text == ids.gen_slot))
+    delays = since_end(is_delay)
+    delay_rows = torch.where(delays > 0, delays, _NEVER)
+    return Replay(
+        _text_rules(last_start > last_end, delay_rows, written, num_codebooks),
+        _drawn_codes(audio_rows, delay_rows, num_codebooks),
+    )
+
+
+def _text_rules(is_audio: Tensor, delay_rows: Tensor, written: Tensor, num_codebooks: int) -> Tensor:
+    frames = torch.where(written == 0, int(TextRule.FIRST_FRAME), int(TextRule.FRAMES))
+    text = torch.where(written <= num_codebooks, int(TextRule.EARLY_TEXT), int(TextRule.TEXT))
+    free = torch.where(is_audio, frames, text)
+    delaying = (delay_rows >= 0) & (delay_rows < num_codebooks)
+    free = torch.where(delaying, int(TextRule.DELAY), free)
+    return torch.where(delay_rows == num_codebooks, int(TextRule.END), free)
+
+
+def _drawn_codes(audio_rows: Tensor, delay_rows: Tensor, num_codebooks: int) -> Tensor:
+    """Shapes: [...] -> [..., Q]."""
+    books = torch.arange(num_codebooks, device=audio_rows.device)
+    begun = audio_rows[..., None] > books
+    return begun & ((delay_rows[..., None] < 0) | (books >= delay_rows[..., None]))
+
+
+def _before(values: Tensor, first: int = -1) -> Tensor:
+    """Each row's value moved to the next, `first` in front. Shapes: [B, T] -> [B, T]."""
+    return torch.cat([torch.full_like(values[:, :1], first), values[:, :-1]], dim=1)

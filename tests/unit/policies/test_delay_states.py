@@ -1,10 +1,13 @@
 """The state machine of generation against the rows and the laws of the reference."""
 
+import random
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elocution.policies.delay_pattern import SlotIds, split_frames
 from elocution.policies.delay_states import DelayState, TextRule, banned_ids, replay, required_ids
@@ -66,6 +69,23 @@ def test_a_clip_has_one_frame_more_than_slots_and_its_rows_follow_the_law(books:
     assert (~drawn[:, 0]).sum() == (books - 1) + 1
     found = replay(torch.from_numpy(rows[None, :, 0]), books, IDS).is_drawn()[0]
     assert (found.numpy() == drawn).all()
+
+
+@given(st.integers(1, 6), st.integers(0, 2**32 - 1))
+def test_all_rows_at_once_are_as_one_after_the_other(books: int, seed: int) -> None:
+    """On texts of several clips that choose freely where there is a choice."""
+    generator = random.Random(seed)
+    state = DelayState.outside_audio(1, books)
+    texts, rules, drawn = [], [], []
+    for _ in range(8 * books + 20):
+        rule = TextRule(int(state.text_rules()[0]))
+        rules.append(int(rule))
+        drawn.append(state.drawn_codes()[0].tolist())
+        texts.append(generator.choice(required_ids(rule, IDS) or (WORD, START)))
+        state = state.after(torch.tensor(texts[-1:]), IDS)
+    found = replay(torch.tensor([texts]), books, IDS)
+    assert found.text_rules[0].tolist() == rules
+    assert found.drawn_codes[0].tolist() == drawn
 
 
 def test_replay_keeps_rows_apart() -> None:
