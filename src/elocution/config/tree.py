@@ -295,6 +295,9 @@ class EvalConfig(StrictConfig):
     """Softmax temperature of the held-out completions."""
     every: int = Field(default=0, ge=0)
     """Steps between evaluations; 0 means before and after the run only."""
+    on_collapse: Literal["ignore", "warn", "stop"] = "stop"
+    """What a run does if an evaluation within it finds the policy collapsing, or gaming its reward: not look, say so, or stop
+    with a checkpoint; docs/evaluation.md has the monitors."""
     bootstrap_samples: int = Field(default=2000, ge=100, le=100_000)
     """Resamples behind the 95 % interval."""
     probe_sentences: int = Field(default=8, ge=0)

@@ -125,21 +125,15 @@ def measure_monitors(rollouts: Sequence[Rollout]) -> dict[str, float]:
     return {name: fmean(values) for name, values in columns.items()}
 
 
-def worst_examples(
-    alarm: Alarm, base: Mapping[str, Rollout], rollouts: Sequence[Rollout], *, count: int = 3
-) -> list[Rollout]:
-    """The completions that moved farthest from the base's of the same utterance in what the alarm is about.
+def worst_examples(alarm: Alarm, rollouts: Sequence[Rollout], *, count: int = 3) -> list[Rollout]:
+    """The completions that are farthest on the alarm's side in its monitor, the farthest first.
 
-    `base` are completions by the id of their utterance. Where a monitor is none of a single completion, the first ones.
+    Where a monitor is none of a single completion, the first ones.
     """
-
-    def distance(rollout: Rollout) -> float:
-        before = base.get(rollout.utterance.id)
-        mine = _facts_of(rollout).get(alarm.monitor, alarm.base)
-        theirs = _facts_of(before).get(alarm.monitor, alarm.base) if before else alarm.base
-        return (mine - theirs) * (1 if alarm.value >= alarm.base else -1)
-
-    return sorted(rollouts, key=distance, reverse=True)[:count]
+    side = 1 if alarm.value >= alarm.base else -1
+    return sorted(rollouts, key=lambda each: side * _facts_of(each).get(alarm.monitor, alarm.base), reverse=True)[
+        :count
+    ]
 
 
 def _facts_of(rollout: Rollout) -> dict[str, float]:
