@@ -114,6 +114,8 @@ class WholeVocabulary:
 
     model: LlamaForCausalLM
     compute_dtype = torch.float32
+    num_channels = 1
+    legal_ids = torch.zeros(1, dtype=torch.long)  # one of them, for rows that fill up
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         states = packed_states(self.model.model, batch, self.model.get_output_embeddings().weight, legal_ids=None)
@@ -137,14 +139,19 @@ def elocution_step(model: LlamaForCausalLM, batches: Sequence[LearnerBatch]) -> 
         torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True),
         LearnerSettings(bounds=LossSettings(CLIP_LOW, CLIP_HIGH), max_grad_norm=MAX_NORM),
     )
-    return lambda: learner.update(batches, on_policy=False) and None
+
+    def step() -> None:
+        learner.update(batches, on_policy=False)
+
+    return step
 
 
 def trl_step(model: LlamaForCausalLM, batches: Sequence[LearnerBatch]) -> Step:
     from datasets import Dataset
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
-    from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     class Given(GRPOTrainer):
         """Learns from the completions it is given."""
@@ -152,11 +159,14 @@ def trl_step(model: LlamaForCausalLM, batches: Sequence[LearnerBatch]) -> Step:
         def _prepare_inputs(self, generation_batch: Any) -> Any:
             return generation_batch
 
+    def unscored(completions: Any, **_: Any) -> list[float | None]:
+        return [None] * len(completions)
+
     words = Tokenizer(models.WordLevel({"a": 0, "<e>": 1}, unk_token="a"))
     folder = tempfile.mkdtemp()
     trainer = Given(
         model=model,
-        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        reward_funcs=unscored,
         args=GRPOConfig(
             output_dir=folder,
             loss_type="dapo",
@@ -180,6 +190,7 @@ def trl_step(model: LlamaForCausalLM, batches: Sequence[LearnerBatch]) -> Step:
     trainer.current_gradient_accumulation_steps = len(batches)
     wrapped = trainer.accelerator.prepare_model(trainer.model)
     optimizer = trainer.optimizer
+    assert optimizer is not None
     total = torch.tensor(float(sum(batch.num_tokens for batch in batches)))
     inputs = [
         {
@@ -197,7 +208,7 @@ def trl_step(model: LlamaForCausalLM, batches: Sequence[LearnerBatch]) -> Step:
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         for rows in inputs:
-            trainer.training_step(wrapped, rows, total)
+            trainer.training_step(wrapped, rows, total)  # type: ignore[no-untyped-call]
         trainer.accelerator.clip_grad_norm_(model.parameters(), MAX_NORM)
         optimizer.step()
 
@@ -241,7 +252,8 @@ def main() -> None:
         print(f"\n{options.size} parameters, {options.prompts} groups of {GROUP}, prompts of at most {prompt}, "
               f"completions of {completion // 2} to {completion}; one optimiser step")  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
-            rounds, gradients = [], {}
+            rounds: list[dict[str, dict[str, float]]] = []
+            gradients: dict[str, Tensor] = {}
             for _ in range(options.rounds):
                 rounds.append({})
                 for subject in SUBJECTS:

@@ -56,7 +56,7 @@ def speak_clips() -> list[Clip]:
     engine = TorchEngine(policy, temperature=1.0, batch_size=128)
     engine.publish(0)
     speaker = Speaker(policy, engine, CODEC, max_codes_per_char=4.0, min_codes=40)
-    groups, _ = speaker.speak(prompts, [[(index, sibling) for sibling in range(READINGS)] for index in range(PROMPTS)])
+    groups = speaker.speak(prompts, [[(index, sibling) for sibling in range(READINGS)] for index in range(PROMPTS)])
     readings = {
         (group.utterance.text, rollout.codes.tobytes()): rollout
         for group in groups

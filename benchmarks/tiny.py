@@ -55,7 +55,7 @@ def main() -> None:
         spoken[f"policy at temperature {temperature}"] = [group.rollouts[0].audio or silence for group in groups]
     with ScoringPool(transcriber_factory("pocketsphinx-open")) as judge:
         for name, clips in spoken.items():
-            heard = judge.map(clips)
+            heard = judge.map([(clip, "en") for clip in clips])
             errors = [
                 word_error_rate(text, normalize(transcript, "en"))
                 for text, transcript in zip(texts, heard, strict=True)

@@ -11,6 +11,7 @@ _ROOT = Path(__file__).parent / "assets" / "tiny"
 CHECKSUMS = _ROOT / "SHA256SUMS"
 BUILTIN = {
     "builtin:tiny-llasa": _ROOT / "llasa",
+    "builtin:tiny-cosyvoice2": _ROOT / "cosyvoice2",
     "builtin:tiny-codec": _ROOT / "codec",
     "builtin:tiny-clip": _ROOT / "speech" / "the-little-brother-was-young.flac",
     "builtin:tiny-train": _ROOT / "prompts" / "train.jsonl",

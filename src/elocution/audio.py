@@ -11,19 +11,25 @@ from elocution.errors import DataError
 from elocution.files import reporting_disk_errors, write_bytes_atomically
 from elocution.types import Audio
 
-__all__ = ["read_audio", "write_wav"]
+__all__ = ["encode_wav", "find_audio_fault", "read_audio", "write_wav"]
+
+
+def encode_wav(audio: Audio, *, exact: bool = False) -> bytes:
+    """The bytes of a mono WAV file: 16 bits, peaks above full scale scaled down, not clipped; or the samples as they are."""
+    buffer = io.BytesIO()
+    samples = audio.samples if exact else _within_full_scale(audio.samples)
+    soundfile.write(buffer, samples, audio.sample_rate, format="WAV", subtype="FLOAT" if exact else "PCM_16")
+    return buffer.getvalue()
 
 
 def write_wav(path: Path, audio: Audio) -> None:
-    """Writes 16-bit mono WAV, and the folder if need be; peaks above full scale are scaled down, not clipped.
+    """Writes what `encode_wav` gives, and the folder if need be.
 
     Raises: StorageError if the disk is full or the place cannot be written.
     """
-    buffer = io.BytesIO()
-    soundfile.write(buffer, _within_full_scale(audio.samples), audio.sample_rate, format="WAV", subtype="PCM_16")
     with reporting_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes_atomically(path, buffer.getvalue())
+    write_bytes_atomically(path, encode_wav(audio))
 
 
 def _within_full_scale(samples: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -48,3 +54,14 @@ def read_audio(source: Path | bytes) -> Audio:
     if not np.isfinite(samples).all():
         raise DataError(f"{name} has samples that are no numbers")
     return Audio(samples.mean(axis=1, dtype=np.float32), int(sample_rate))
+
+
+def find_audio_fault(path: Path) -> str | None:
+    """Why `path` cannot be read as audio, or None; looks at the file's head alone."""
+    if not path.is_file():
+        return f"there is no file {path}"
+    try:
+        frames = soundfile.info(str(path)).frames
+    except (OSError, soundfile.LibsndfileError) as error:
+        return f"cannot read {path} as audio: {error}"
+    return None if frames else f"{path} has no samples"

@@ -7,6 +7,7 @@ makes a `Rollout`; rewards add `Score`s; the rollouts of one utterance are a `Ro
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,27 +17,34 @@ __all__ = ["Audio", "Completion", "FinishReason", "Outcome", "Rollout", "Rollout
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A recording in whose voice something is to be spoken: its exact words and its codes.
+    """A recording in whose voice something is to be spoken: its exact words, its codes and its sound.
 
-    Shapes: `codes` [F >= 1, Q] int64. `id` is the same for the same sound.
+    Shapes: `codes` [F, Q] int64; F is 0 only where no policy speaks. `id` is the same for the same sound. `audio` is a file, or
+    the bytes of one, which measures compare with; None where only the codes are known.
     """
 
     id: str
     text: str
     codes: NDArray[np.int64] = field(compare=False, repr=False)
+    audio: Path | bytes | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
     """A text to be spoken. `id` is unique in its file; `language` is an ISO 639-1 code.
 
-    All completions share `voice`; without one, the policy chooses.
+    All completions share `voice`; without one, the policy chooses. `description` is what the clip should sound like, in English
+    words, for measures. `instruction` tells a policy how to speak, and `emotion` names a feeling, which is the instruction
+    where there is no other; only some families take them. Empty where a prompt has none.
     """
 
     id: str
     text: str
     language: str = "en"
     voice: Voice | None = None
+    description: str = ""
+    instruction: str = ""
+    emotion: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,8 @@ class Score:
 class Rollout:
     """One completion of `utterance` with what it sounds like.
 
-    Shapes: `codes` [F, Q] int64. `audio` is None where `outcome` is EMPTY.
+    Shapes: `codes` [F, Q] int64; `actions` [T, C] bool, the cells of the completion that were a choice and are learnt from,
+    all if None. `audio` is None where `outcome` is EMPTY.
     """
 
     utterance: Utterance
@@ -121,6 +130,7 @@ class Rollout:
     codes: NDArray[np.int64]
     audio: Audio | None
     outcome: Outcome
+    actions: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

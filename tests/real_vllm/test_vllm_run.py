@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -32,3 +33,26 @@ def test_s44_s62_a_run_samples_with_proven_weights_that_are_the_learners(
         assert row["ratio/max_deviation"] is None or row["ratio/max_deviation"] < 1e-3
         assert row["lag/max_versions"] == 0
     assert [row["policy_version"] for row in read_rows(run / "evaluations.jsonl")] == [0, 1, 2, 3]
+
+
+def test_rollouts_from_vllm_reach_the_reward_of_those_in_process_within_noise(
+    tiny_server: LaunchedServer, tmp_path: Path
+) -> None:
+    settings = (
+        *("train.rules=[]", "train.steps=5", "train.prompts_per_step=8", "rollout.group_size=8", "reward.workers=2"),
+        *("eval.sentences=2", "eval.probe_sentences=0", "eval.every=5"),
+    )
+    means = []
+    for name, engine in (
+        ("torch", ()),
+        ("vllm", ("rollout.engine='vllm'", f"rollout.server.urls=['{tiny_server.url}']")),
+    ):
+        given = (part for each in (*settings, *engine) for part in ("--set", each))
+        done = CliRunner().invoke(app, ["train", "--output-dir", str(tmp_path / name), *given])
+        assert done.exit_code == 0, done.exception
+        means.append(np.array([row["reward/mean"] for row in read_rows(tmp_path / name / "metrics.jsonl")]))
+    # The same prompts in both, so the steps are pairs; between drawings of them the mean of a step spreads by `noise`.
+    difference = means[1] - means[0]
+    noise = difference.std(ddof=1) / np.sqrt(len(difference))
+    assert 0 < noise < 0.05
+    assert abs(difference.mean()) < 4.6 * noise  # Student's t with 4 degrees of freedom, 1 %

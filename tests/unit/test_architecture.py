@@ -93,3 +93,9 @@ def test_the_command_line_starts_without_the_packages_that_doctor_tries() -> Non
     heavy = ("numpy", "soundfile", "tomli_w", "scipy", "httpx2")
     code = f"import elocution.cli.main, sys; sys.exit(any(name in sys.modules for name in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports them by their base names, and two of one name end its collection."""
+    names = [path.name for path in Path(__file__).parents[1].rglob("*.py") if path.name != "conftest.py"]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

@@ -6,9 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from elocution.cli import convert_cosyvoice
+
 __all__ = ["app", "huggingface", "peft"]
 
 app = typer.Typer(no_args_is_help=True, help="Trained models in the layouts that other software opens.")
+app.add_typer(convert_cosyvoice.app, name="cosyvoice2")
 
 Source = Annotated[Path, typer.Argument(help="A run (its best checkpoint), a checkpoint, or a model folder.")]
 Target = Annotated[Path, typer.Option("--to", help="Folder to write; must not exist.")]

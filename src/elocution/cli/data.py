@@ -5,11 +5,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from elocution.cli import data_prepare
 from elocution.errors import DataError
 
 __all__ = ["app", "tokenize", "validate"]
 
 app = typer.Typer(no_args_is_help=True, help="Prompts and recordings: check them, turn them into codes.")
+app.add_typer(data_prepare.app, name="prepare")
 
 
 @app.command()

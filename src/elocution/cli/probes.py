@@ -107,10 +107,10 @@ def _probes() -> list[tuple[str, bool, Callable[[], str]]]:
     else:
         probes.append(("elocution", True, _no_metadata))
     probes += [("GPU", False, _find_gpu), ("vLLM", False, _find_vllm), ("shipped checkpoint", True, _speak)]
-    from elocution.measures import PHONEME_SCORERS, TRANSCRIBERS
+    from elocution.measures import PACKAGED, PHONEME_SCORERS, TRANSCRIBERS
 
-    probes += [(f"recogniser {name}", True, partial(_transcribe, name)) for name in TRANSCRIBERS]
-    probes += [(f"phoneme scorer {name}", True, partial(_score, name)) for name in PHONEME_SCORERS]
+    probes += [(f"recogniser {name}", True, partial(_transcribe, name)) for name in TRANSCRIBERS if name in PACKAGED]
+    probes += [(f"phoneme scorer {name}", True, partial(_score, name)) for name in PHONEME_SCORERS if name in PACKAGED]
     return probes
 
 

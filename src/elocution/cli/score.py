@@ -16,7 +16,10 @@ __all__ = ["score"]
 
 def score(
     path: Annotated[
-        str, typer.Argument(help="A folder of recordings with texts beside them, or a manifest (.jsonl: audio, text).")
+        str,
+        typer.Argument(
+            help="A folder of recordings with texts beside them, or a manifest (.jsonl: audio, text, optionally prompt_audio, description)."
+        ),
     ],
     config: Annotated[
         Path | None, typer.Option(help="Config whose [reward] listens. Default: the embedded one.")
@@ -37,13 +40,20 @@ def score(
     from elocution.eval.separability import CONTROLS, score_clips, summarize
     from elocution.files import write_text_atomically
     from elocution.rewards import load_reward
+    from elocution.types import Utterance
 
     clips = open_clips(path)
     count = min(limit, len(clips.ids)) if limit else len(clips.ids)
     if count < 2:
         raise DataError(f"{path} has {count} clips; at least 2 are needed, the words of one are another's wrong ones")
     loaded = [clips[index] for index in range(count)]
-    sounds = [(clip.id, clip.text, clip.language, read_audio(clip.audio)) for clip in loaded]
+    sounds = [
+        (
+            Utterance(clip.id, clip.text, clip.language, clip.voice, clip.description),
+            read_audio(clip.audio),
+        )
+        for clip in loaded
+    ]
     with load_reward(load_config(config, overrides or []).reward) as reward:
         scored, clean_s = score_clips(reward, sounds)
     summary = summarize(scored, clean_s)

@@ -1,6 +1,8 @@
 """`elocution serve …`."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,14 +13,9 @@ from elocution.errors import MissingDependency
 if TYPE_CHECKING:
     from elocution.config.tree import RunConfig
 
-__all__ = ["app", "rewards"]
+__all__ = ["app", "rewards", "tts"]
 
-app = typer.Typer(no_args_is_help=True, help="Servers: rewards for trainers on other machines.")
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps `rewards` a command of its own while it is the only one."""
+app = typer.Typer(no_args_is_help=True, help="Servers: rewards and speech for trainers on other machines.")
 
 
 @app.command()
@@ -60,14 +57,75 @@ def rewards(
     if dry_run:
         typer.echo(dump_config(resolved))
         return
-    try:
+    with _naming_the_extra():
         from elocution.serve.reward_server import serve_rewards
+    typer.echo("loading and testing the reward")
+    serve_rewards(resolved, lambda url: typer.echo(_greeting(url, resolved)))
+
+
+@app.command()
+def tts(
+    model: Annotated[
+        str, typer.Option(help="Checkpoint folder, a run's checkpoint (runs/R/best), or builtin:NAME.")
+    ] = "builtin:tiny-llasa",
+    family: Annotated[str, typer.Option(help="Model family.")] = "llasa",
+    precision: Annotated[str, typer.Option(help="Precision of matrix products: fp32 or bf16.")] = "fp32",
+    codec: Annotated[str, typer.Option(help="Codec type.")] = "tiny",
+    codec_path: Annotated[str, typer.Option(help="Codec folder or builtin:NAME.")] = "builtin:tiny-codec",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="TCP port; 0 takes a free one.")] = 30_000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="ELOCUTION_TTS_TOKEN", help="Bearer token that clients must send.", show_default=False),
+    ] = None,
+    max_batch_size: Annotated[int, typer.Option(min=1, max=4096, help="Most requests drawn together.")] = 64,
+    max_delay_ms: Annotated[
+        float, typer.Option(min=0, max=10_000, help="Longest wait of a request for others, milliseconds.")
+    ] = 5.0,
+) -> None:
+    """Speaks over HTTP: SGLang's `/generate` for trainers, OpenAI's `/v1/audio/speech` for listeners.
+
+    Examples:
+
+    `elocution serve tts --model runs/demo/best` serves a trained model on 127.0.0.1:30000.
+
+    A trainer uses it with `--set rollout.engine=sglang --set 'rollout.server.urls=["http://HOST:30000"]'`.
+
+    SIGTERM or Ctrl-C ends it once the requests under way are answered. More in docs/serve-tts.md.
+    """
+    with _naming_the_extra():
+        from elocution.serve.tts_server import TtsSettings, serve_tts
+    typer.echo("loading the model")
+    settings = TtsSettings(
+        model=model,
+        family=family,
+        precision=precision,
+        codec=codec,
+        codec_path=codec_path,
+        host=host,
+        port=port,
+        token=token or None,
+        max_batch_size=max_batch_size,
+        max_delay_ms=max_delay_ms,
+    )
+    serve_tts(settings, lambda url: typer.echo(_tts_greeting(url, has_token=bool(token))))
+
+
+@contextmanager
+def _naming_the_extra() -> Iterator[None]:
+    """Raises: MissingDependency instead of an import error of a package that servers need."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
             raise
         raise MissingDependency.naming(str(error.name), "serve") from error
-    typer.echo("loading and testing the reward")
-    serve_rewards(resolved, lambda url: typer.echo(_greeting(url, resolved)))
+
+
+def _tts_greeting(url: str, *, has_token: bool) -> str:
+    authorization = ' -H "Authorization: Bearer $ELOCUTION_TTS_TOKEN"' if has_token else ""
+    body = json.dumps({"input": "the green house", "voice": "default"})
+    return f"serving at {url}\ntry: curl -s{authorization} {url}/v1/audio/speech -d '{body}' -o clip.wav"
 
 
 def _greeting(url: str, config: "RunConfig") -> str:

@@ -9,6 +9,7 @@ __all__ = ["CODECS", "Codec", "load_codec"]
 
 CODECS = {
     "tiny": "elocution.codecs.tiny:TinyCodec",
+    "tiny-residual": "elocution.codecs.tiny_residual:TinyResidualCodec",
     "xcodec2": "elocution.codecs.xcodec2:Xcodec2",
     "neucodec": "elocution.codecs.xcodec2:NeuCodec",
     "snac": "elocution.codecs.snac:Snac",

@@ -24,7 +24,7 @@ from elocution.errors import CodecError
 from elocution.files import apply_umask
 from elocution.types import Audio
 
-__all__ = ["MelSettings", "TinyCodec", "log_mel_blocks"]
+__all__ = ["MelSettings", "TinyCodec", "linear_magnitudes", "log_mel_blocks", "recover_phase"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class TinyCodec:
             raise CodecError("centroids must be finite floating-point numbers, one row for each code")
         self.settings = settings
         self.centroids = centroids.float()
-        self._magnitudes = _linear_magnitudes(self.centroids, settings)
+        self._magnitudes = linear_magnitudes(self.centroids, settings)
 
     @property
     def sample_rate(self) -> int:
@@ -146,19 +146,19 @@ class TinyCodec:
 
     def decode(self, codes: Sequence[NDArray[np.int64]]) -> list[Audio]:
         check_codes(codes, num_codebooks=1, codebook_size=self.codebook_size)
-        waves = [_recover_phase(self._magnitudes[clip[:, 0]].flatten(0, 1), self.settings) for clip in codes]
+        waves = [recover_phase(self._magnitudes[clip[:, 0]].flatten(0, 1), self.settings) for clip in codes]
         return [Audio(wave.numpy(), self.sample_rate) for wave in waves]
 
 
-def _linear_magnitudes(centroids: Tensor, settings: MelSettings) -> Tensor:
-    """Linear-frequency magnitudes of each code. Shapes: [K, frames * bands] -> [K, frames, bins]."""
+def linear_magnitudes(blocks: Tensor, settings: MelSettings) -> Tensor:
+    """Linear-frequency magnitudes of log-mel blocks. Shapes: [K, frames * bands] -> [K, frames, bins]."""
     _, inverse, _ = _filters(settings)
-    mel = centroids.exp().unflatten(1, (settings.frames_per_code, settings.num_bands))
+    mel = blocks.exp().unflatten(1, (settings.frames_per_code, settings.num_bands))
     magnitudes: Tensor = (mel @ inverse).clamp_min(0.0)
     return magnitudes
 
 
-def _recover_phase(magnitudes: Tensor, settings: MelSettings) -> Tensor:
+def recover_phase(magnitudes: Tensor, settings: MelSettings) -> Tensor:
     """Waveform whose spectrogram is close to `magnitudes`. Shapes: [frames, bins] -> [frames * hop].
 
     Starts from zero phase advanced at each bin's centre frequency, so the result is the same in every call.

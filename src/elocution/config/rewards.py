@@ -6,7 +6,14 @@ from pydantic import Field, model_validator
 
 from elocution.config.strict import StrictConfig
 
-__all__ = ["ComponentConfig", "ConstraintConfig", "RemoteRewardConfig", "RewardConfig", "SelfTestConfig"]
+__all__ = [
+    "ComponentConfig",
+    "ConstraintConfig",
+    "RecogniserConfig",
+    "RemoteRewardConfig",
+    "RewardConfig",
+    "SelfTestConfig",
+]
 
 
 class ComponentConfig(StrictConfig):
@@ -59,6 +66,8 @@ class SelfTestConfig(StrictConfig):
     """The words of the clip; the scorer must hear exactly these."""
     language: str = "en"
     """Language of the text, ISO 639-1."""
+    description: str = "somebody speaks"
+    """What the clip sounds like, in English words, for measures that compare; its voice is compared with itself."""
     min_reward: float = 0.5
     """The clip must score at least this, and noise less."""
 
@@ -82,6 +91,15 @@ class RemoteRewardConfig(StrictConfig):
     """Longest time that a completion waits for others to share its request, while later ones are still drawn, milliseconds."""
     concurrency: int = Field(default=16, ge=1, le=1024)
     """Requests under way at once, to all servers together."""
+
+
+class RecogniserConfig(StrictConfig):
+    """A recogniser for one language."""
+
+    name: str
+    """Recogniser: a name of the table in docs/rewards.md, or `module:Class`."""
+    path: str = ""
+    """Its checkpoint folder, where it needs one."""
 
 
 class RewardConfig(StrictConfig):
@@ -120,9 +138,31 @@ class RewardConfig(StrictConfig):
     normalizer: Literal["spoken", "seed_tts"] = "spoken"
     """With `wer_nll`: texts are compared as they are spoken, or by the strict public rule of seed-tts-eval; docs/text.md."""
     asr: str = "pocketsphinx-bigram"
-    """Recogniser behind the WER."""
+    """Recogniser behind the WER: a name of the table in docs/rewards.md, or `module:Class`."""
+    asr_path: str = ""
+    """Checkpoint folder of `asr`, where it needs one; nothing is downloaded."""
+    asr_by_language: dict[str, RecogniserConfig] = Field(default={})
+    """Recognisers of single languages, each a section `[reward.asr_by_language.zh]`; `asr` hears all others."""
     nll: str = "hama"
-    """Phoneme recogniser behind the likelihood."""
+    """Recogniser behind the likelihood: a name of the table in docs/rewards.md, or `module:Class`."""
+    nll_path: str = ""
+    """Checkpoint folder of `nll`, where it needs one; with the same name and folder as `asr`, one pass does both."""
+    speaker: str = "resemblyzer"
+    """Speaker encoder behind `speaker_similarity`: a name of the table in docs/rewards.md, or `module:Class`."""
+    speaker_path: str = ""
+    """Checkpoint folder of `speaker`, where it needs one."""
+    clap_path: str = ""
+    """Checkpoint folder of the CLAP model behind `clap_similarity` and `clap_quality`."""
+    clap_text: str = ""
+    """What `clap_similarity` compares a clip with if its prompt has no `description`."""
+    clap_quality_text: str = Field(default="High Quality Recording, fluid pleasant performance", min_length=1)
+    """What `clap_quality` compares every clip with; the default is MOSS v7's."""
+    require_speech: bool = False
+    """With `composite`: a clip in which silero-vad hears no speech takes the lowest reward, whatever else is measured."""
+    device: str = "cpu"
+    """Where models that have a path run, for example `cuda:0`; the others run on the CPU."""
+    batch_size: int = Field(default=1, ge=1, le=256)
+    """Most clips that a scoring process listens to at once: those that wait while it is busy."""
     workers: int = Field(default=0, ge=0, le=256)
     """Scoring processes; 0 means one for each core."""
     timeout_s: float = Field(default=60.0, gt=0, le=86_400)

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from elocution.config.rewards import (
     ComponentConfig,
     ConstraintConfig,
+    RecogniserConfig,
     RemoteRewardConfig,
     RewardConfig,
     SelfTestConfig,
@@ -25,7 +26,9 @@ __all__ = [
     "EvalConfig",
     "LoraSettings",
     "ModelConfig",
+    "MossSettings",
     "ParameterRule",
+    "RecogniserConfig",
     "RemoteRewardConfig",
     "RewardConfig",
     "RewardServerConfig",
@@ -33,6 +36,7 @@ __all__ = [
     "RunConfig",
     "SelfTestConfig",
     "ServerConfig",
+    "SglangConfig",
     "StrictConfig",
     "SyncSettings",
     "TrainConfig",
@@ -60,6 +64,16 @@ class LoraSettings(StrictConfig):
         return value
 
 
+class MossSettings(StrictConfig):
+    """What only the family `moss` has."""
+
+    voice_form: Literal["turn", "reference"] = "turn"
+    """Where a recording goes that gives the voice: an earlier turn of the model itself, or the `Reference(s)` field of the
+    user's turn, as the SGLang fork builds it."""
+    drop_last_frame: bool = True
+    """Leave the last frame of a clip (80 ms), which no model was taught, out of the sound and of the loss."""
+
+
 class ModelConfig(StrictConfig):
     """The policy to be trained."""
 
@@ -74,6 +88,7 @@ class ModelConfig(StrictConfig):
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of matrix products, in sampling and learning alike; weights and log-softmax are fp32 always."""
     lora: LoraSettings = LoraSettings()
+    moss: MossSettings = MossSettings()
 
 
 class CodecConfig(StrictConfig):
@@ -129,10 +144,25 @@ class ServerConfig(StrictConfig):
     """Let servers give their GPU memory back while the learner works, for servers on the learner's own GPU."""
 
 
+class SglangConfig(StrictConfig):
+    """How SGLang servers are used; docs/sglang.md has what is behind it. Has no effect with other engines."""
+
+    launch: Literal["sglang", "elocution"] = "sglang"
+    """What is started where `rollout.server.urls` is empty: SGLang, or our own `elocution serve tts`."""
+    legal: Literal["mask", "redraw"] = "mask"
+    """How draws keep to the legal ids: the server masks all others, or completions with an illegal id are drawn again."""
+    max_redraws: int = Field(default=5, ge=0, le=1000)
+    """With `redraw`: times that a completion is drawn again; then the run stops."""
+    max_mean_gap: float = Field(default=0.05, gt=0, le=10)
+    """Largest difference between two servers' log-probs of the same ids, nats."""
+    token_env: str = ""
+    """Environment variable that holds the key which servers ask for; empty for none."""
+
+
 class SyncSettings(StrictConfig):
     """How new weights reach an engine that has a copy of its own, and when it is believed to have them.
 
-    For `vllm`; `torch` samples from the learner's own weights and needs none of it.
+    For `vllm` and `sglang`; `torch` samples from the learner's own weights and needs none of it.
     """
 
     strategy: Literal["full", "delta", "adapter"] = "full"
@@ -153,8 +183,8 @@ class SyncSettings(StrictConfig):
 class RolloutConfig(StrictConfig):
     """How completions are drawn."""
 
-    engine: Literal["torch", "vllm"] = "torch"
-    """What draws them: `torch` in this process, or `vllm` servers, for policies of one codebook."""
+    engine: Literal["torch", "vllm", "sglang"] = "torch"
+    """What draws them: `torch` in this process, or `vllm` or `sglang` servers, for policies of one codebook."""
 
     group_size: int = Field(default=8, ge=2, le=1024)
     """Completions of one prompt, which are compared with each other."""
@@ -171,6 +201,7 @@ class RolloutConfig(StrictConfig):
     batch_size: int = Field(default=128, ge=1)
     """Completions drawn at once; servers batch by themselves."""
     server: ServerConfig = ServerConfig()
+    sglang: SglangConfig = SglangConfig()
     sync: SyncSettings = SyncSettings()
 
 
@@ -289,6 +320,8 @@ class EvalConfig(StrictConfig):
 
     judge: str = "pocketsphinx-open"
     """Recogniser that listens; must not be the one in the reward."""
+    judge_path: str = ""
+    """Checkpoint folder of `judge`, where it needs one; it runs on `reward.device`."""
     sentences: int = Field(default=256, ge=1)
     """Held-out sentences, the first of the file."""
     temperature: float = Field(default=1.0, gt=0, le=10)
@@ -307,9 +340,12 @@ class EvalConfig(StrictConfig):
     voices: bool = True
     """In `elocution eval`, speak in the voice of an item's prompt, where the set has one."""
     speaker: str = ""
-    """In `elocution eval`, speaker encoder that compares voices, `module:Class`; empty measures no likeness."""
+    """In `elocution eval`, speaker encoder that compares voices: a name of the table in docs/rewards.md, or `module:Class`;
+    empty measures no likeness. Should not be the one in the reward."""
+    speaker_path: str = ""
+    """Checkpoint folder of `speaker`, where it needs one."""
     quality: str = ""
-    """In `elocution eval`, model that rates quality, `module:Class`; empty measures none."""
+    """In `elocution eval`, model that rates quality: distillmos, dnsmos, or `module:Class`; empty measures none."""
     simplifier: Literal["opencc", "zhconv", "none"] = "opencc"
     """What brings Chinese transcripts to simplified script under the rules of seed-tts-eval: OpenCC; zhconv, as the public
     scorer does, if it is installed; or nothing, for transcripts that were converted before they were saved."""
@@ -367,11 +403,17 @@ class RunConfig(StrictConfig):
 
     @model_validator(mode="after")
     def _check_across_fields(self) -> Self:
-        if self.eval.judge == self.reward.asr:
-            raise ValueError(
-                f"eval.judge and reward.asr are both {self.reward.asr!r}; "
-                "the judge must be another recogniser, or reward hacking would not show"
-            )
+        judge = (self.eval.judge, self.eval.judge_path)
+        rewarding = {"reward.asr": (self.reward.asr, self.reward.asr_path)} | {
+            f"reward.asr_by_language.{language}": (one.name, one.path)
+            for language, one in self.reward.asr_by_language.items()
+        }
+        for key, recogniser in rewarding.items():
+            if recogniser == judge:
+                raise ValueError(
+                    f"eval.judge and {key} are both {judge[0]!r}; "
+                    "the judge must be another recogniser, or reward hacking would not show"
+                )
         if self.reward.type == "remote" and not self.reward.remote.urls:
             raise ValueError('reward.type = "remote" needs reward.remote.urls, for example ["http://127.0.0.1:8000"]')
         if self.train.minibatches > self.train.prompts_per_step:

@@ -7,23 +7,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
+from elocution.audio import find_audio_fault
 from elocution.errors import DataError, MissingDependency
 from elocution.files import read_json_lines
+from elocution.types import Voice
 
 __all__ = ["Clip", "ClipSource", "open_clips"]
 
 _AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".mp3", ".opus", ".aiff"})
+_OPTIONAL = ("prompt_audio", "prompt_text", "description")
 _TEXT_SUFFIXES = (".txt", ".normalized.txt", ".lab")
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A recording and its words. `audio` is a file, or the bytes of one; `id` is unique in its source."""
+    """A recording and its words. `audio` is a file, or the bytes of one; `id` is unique in its source.
+
+    `voice` is the recording in whose voice it should be, `description` what it should sound like, where the source says so.
+    """
 
     id: str
     text: str
     language: str
     audio: Path | bytes
+    voice: Voice | None = None
+    description: str = ""
 
 
 class ClipSource(Protocol):
@@ -53,7 +63,8 @@ def open_clips(
 ) -> ClipSource:
     """Opens what `source` names.
 
-    - a `.jsonl` file: rows with `audio` (a file, relative to the manifest), `text`, optionally `id` and `language`;
+    - a `.jsonl` file: rows with `audio` (a file, relative to the manifest), `text`, optionally `id`, `language`,
+      `prompt_audio` (a file too, the wanted voice), `prompt_text` (its words) and `description`;
     - a folder with `metadata.jsonl` or `metadata.csv`: rows with `file_name` and `text` (or `transcription`);
     - a folder of audio files, each with a text file of the same name beside it (`.txt`, `.normalized.txt`, `.lab`);
     - a folder or file of parquet, a folder that `datasets` saved, or a name on the Hugging Face Hub: `audio_column` and
@@ -100,15 +111,33 @@ def _from_rows(
         absent = [key for key in (audio_key, text_key) if not isinstance(row.get(key), str) or not row[key].strip()]
         if absent:
             raise DataError(f"row {number} of {manifest} has no {' and no '.join(absent)}; it has {', '.join(row)}")
+        if wrong := [key for key in _OPTIONAL if not isinstance(row.get(key) or "", str)]:
+            raise DataError(f"row {number} of {manifest}: {' and '.join(wrong)} must be a string")
+        recording = row.get("prompt_audio")
+        if recording and (fault := find_audio_fault(manifest.parent / recording)):
+            raise DataError(f"row {number} of {manifest}: prompt_audio: {fault}")
 
     def read(index: int) -> Clip:
         row = rows[index]
         return Clip(
-            ids[index], row[text_key].strip(), row.get("language") or language, manifest.parent / row[audio_key]
+            ids[index],
+            row[text_key].strip(),
+            row.get("language") or language,
+            manifest.parent / row[audio_key],
+            _voice(manifest, row),
+            row.get("description") or "",
         )
 
     ids = _unique(manifest, [str(row.get("id") or row[audio_key]) for row in rows])
     return _Rows(ids, read)
+
+
+def _voice(manifest: Path, row: Mapping[str, Any]) -> Voice | None:
+    """The voice that measures compare with; it has no codes, because nothing speaks in it here."""
+    if not row.get("prompt_audio"):
+        return None
+    recording = manifest.parent / row["prompt_audio"]
+    return Voice(str(recording), row.get("prompt_text") or "", np.zeros((0, 1), np.int64), recording)
 
 
 def _from_folder(folder: Path, files: Sequence[Path], language: str) -> ClipSource:

@@ -1,6 +1,7 @@
 """Rows of prompt files in their order: JSON lines, or parquet in one file or a folder of shards."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from elocution.errors import DataError, MissingDependency
 __all__ = ["RawRow", "read_rows"]
 
 _ROWS_AT_ONCE = 1024
+_RECIPE = {"reward_model", "extra_info"}  # where the CosyVoice2 recipe on veRL keeps text and index
+_CODE = re.compile(r"<\|s_([0-9]+)\|>")
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ def read_rows(path: Path) -> Iterator[RawRow]:
     """The rows of a JSONL file, of a parquet file, or of the parquet files of a folder by name.
 
     Of parquet only the columns that prompts may have are read, since published sets have others; a value that is null is
-    as if it were not there.
+    as if it were not there. Parquet of the CosyVoice2 recipe is read by its own columns.
 
     Raises: DataError if a file cannot be read; MissingDependency if it is parquet and pyarrow is not there.
     """
@@ -77,16 +80,30 @@ def _table_rows(path: Path) -> Iterator[RawRow]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             present = file.schema_arrow.names
-            if "text" not in present:
+            is_recipe = "text" not in present and set(present) >= _RECIPE
+            if "text" not in present and not is_recipe:
                 raise DataError(f"{path} has no column text; it has {', '.join(present)}")
-            columns = [column for column in COLUMNS if column in present]
+            columns = [*_RECIPE] if is_recipe else [column for column in COLUMNS if column in present]
             number = 0
             for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
                 for row in batch.to_pylist():
                     number += 1
-                    yield RawRow(path, number, _flat(row))
+                    yield RawRow(path, number, _recipe_row(row, path.stem) if is_recipe else _flat(row))
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"cannot read the prompt file {path}: {error}") from error
+
+
+def _recipe_row(row: dict[str, Any], stem: str) -> dict[str, Any] | str:
+    extra, reward = row["extra_info"] or {}, row["reward_model"] or {}
+    if not isinstance(extra, dict) or not isinstance(reward, dict):
+        return "extra_info and reward_model must hold fields by name"
+    if extra.get("prefix_speech_str"):
+        return "the answer begins with the row's own speech, of which no voice can be made; prepare it without prefixes"
+    found = {"text": reward.get("ground_truth"), "id": f"{extra.get('split', stem)}-{extra.get('index')}"}
+    if extra.get("prompt_text"):
+        found["prompt_text"] = extra["prompt_text"]
+        found["prompt_codes"] = [int(code) for code in _CODE.findall(extra.get("prompt_speech_str") or "")]
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

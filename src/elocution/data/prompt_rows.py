@@ -13,7 +13,10 @@ from elocution.text.normalize import why_unverbalizable
 
 __all__ = ["COLUMNS", "PromptRow", "VoiceSource", "check_row"]
 
-COLUMNS = ("id", "text", "language", "prompt_text", "prompt_audio", "prompt_codes")
+COLUMNS = (
+    *("id", "text", "language", "prompt_text", "prompt_audio", "prompt_codes"),
+    *("description", "instruction", "emotion"),
+)
 _MAX_ID_BYTES = 120  # ids become parts of file names
 
 
@@ -35,6 +38,9 @@ class PromptRow:
     text: str
     language: str
     voice: VoiceSource | None
+    description: str = ""
+    instruction: str = ""
+    emotion: str = ""
 
 
 def check_row(row: Mapping[str, Any], default_id: str, languages: Collection[str], folder: Path) -> PromptRow | str:
@@ -65,7 +71,10 @@ def check_row(row: Mapping[str, Any], default_id: str, languages: Collection[str
         limit = f"no slash or line break, at most {_MAX_ID_BYTES} bytes"
         return f"the id {identifier!r:.80} cannot be part of a file name: {limit}"
     voice = _voice(row, folder)
-    return voice if isinstance(voice, str) else PromptRow(identifier, text, language, voice)
+    if isinstance(voice, str):
+        return voice
+    described = (row.get(key, "").strip() for key in ("description", "instruction", "emotion"))
+    return PromptRow(identifier, text, language, voice, *described)
 
 
 def _usual_language(languages: Collection[str]) -> str:

@@ -46,8 +46,8 @@ def load_prompts(
     check_text: Callable[[Utterance], str | None],
     voices: VoiceReader | None = None,
 ) -> PromptSet:
-    """Reads rows with `text`, and optionally `id`, `language`, and a voice: `prompt_text` with `prompt_audio` or
-    `prompt_codes`.
+    """Reads rows with `text`, and optionally `id`, `language`, a voice (`prompt_text` with `prompt_audio` or `prompt_codes`),
+    and `description`, what the clip should sound like.
 
     `id` defaults to `<stem>-<line>`, `language` to the only one of `languages`, or to "en". `check_text` gives the reason
     why a policy cannot speak an utterance, or None. Without `voices`, recordings are read but not encoded, and utterances
@@ -91,7 +91,7 @@ def _utterance(row: PromptRow, voices: VoiceReader | None) -> Utterance | str:
         voice = _voice(row.voice, voices) if row.voice else None
     except (DataError, CodecError) as error:
         return f"its voice cannot be used: {error}"
-    return Utterance(row.id, row.text, row.language, voice)
+    return Utterance(row.id, row.text, row.language, voice, row.description, row.instruction, row.emotion)
 
 
 def _voice(source: VoiceSource, voices: VoiceReader | None) -> Voice | None:

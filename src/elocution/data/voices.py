@@ -32,7 +32,7 @@ class VoiceReader:
         if codes is None:
             assert source.audio is not None  # a row without codes names a recording
             codes = self._encode(source.audio)
-        return Voice(hashlib.sha256(codes.tobytes()).hexdigest()[:16], source.text, codes)
+        return Voice(hashlib.sha256(codes.tobytes()).hexdigest()[:16], source.text, codes, source.audio)
 
     def _encode(self, clip: Path | bytes) -> NDArray[np.int64]:
         key = clip if isinstance(clip, bytes) else str(clip).encode(errors="surrogateescape")

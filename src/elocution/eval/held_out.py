@@ -42,13 +42,15 @@ class Evaluation:
 
 
 class HeldOutEvaluator:
-    """Measures WER on fixed sentences with fixed seeds; `transcribe` is the judge, one transcript or error a clip."""
+    """Measures WER on fixed sentences with fixed seeds; `transcribe` is the judge: clips with their languages in, one transcript
+    or error a clip out.
+    """
 
     def __init__(
         self,
         utterances: Sequence[Utterance],
         speaker: Speaker,
-        transcribe: Callable[[Sequence[Audio], Progress | None], list[str | Exception]],
+        transcribe: Callable[[Sequence[tuple[Audio, str]], Progress | None], list[str | Exception]],
         *,
         judge: str,
         temperature: float,
@@ -120,7 +122,7 @@ class HeldOutEvaluator:
     def _transcribe_speech(self, rollouts: Sequence[Rollout], on_progress: Progress | None) -> list[str | None]:
         """What the judge heard: empty where there is nothing to hear, None where it failed."""
         audible = {
-            index: rollout.audio
+            index: (rollout.audio, rollout.utterance.language)
             for index, rollout in enumerate(rollouts)
             if rollout.audio is not None and rollout.outcome is not Outcome.SILENT
         }

@@ -19,6 +19,7 @@ from elocution.export.source import ExportSource
 from elocution.files import apply_umask, reporting_disk_errors, write_text_atomically
 from elocution.policies import load_policy
 from elocution.policies.base import Policy
+from elocution.policies.biased_head import HEAD_BIAS
 from elocution.policies.lora import is_adapter, merged_state_dict, recorded_base
 from elocution.types import Utterance
 
@@ -83,6 +84,11 @@ def export_adapter(source: ExportSource, target: Path, *, base: str | None = Non
 def _transformers_model(policy: Policy) -> PreTrainedModel:
     if not isinstance(policy.model, PreTrainedModel):
         raise ExportError(f"{type(policy).__name__} holds no model of transformers; it has a layout of its own")
+    if HEAD_BIAS in policy.model.state_dict():
+        raise ExportError(
+            "transformers would drop the bias of this model's speech head; a run's checkpoints are Hugging Face folders with "
+            "it, and `elocution convert cosyvoice2 to-native` writes llm.pt"
+        )
     return policy.model
 
 

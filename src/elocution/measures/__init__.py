@@ -1,18 +1,35 @@
-"""Facts about audio, with units. Recognisers by name."""
+"""Facts about audio, with units. Recognisers and speaker encoders by name."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from elocution.measures.base import Likelihood, PhonemeScorer, Transcriber
+from elocution.measures.base import (
+    BatchScorer,
+    BatchTranscriber,
+    HearsAndScores,
+    Likelihood,
+    PhonemeScorer,
+    SpeakerEncoder,
+    Transcriber,
+)
 from elocution.registry import build_part, import_part
 
 __all__ = [
+    "PACKAGED",
     "PHONEME_SCORERS",
+    "SPEAKER_ENCODERS",
     "TRANSCRIBERS",
+    "BatchScorer",
+    "BatchTranscriber",
+    "HearsAndScores",
     "Likelihood",
     "PhonemeScorer",
+    "SpeakerEncoder",
     "Transcriber",
     "check_recognisers",
     "load_phoneme_scorer",
+    "load_speaker_encoder",
     "load_transcriber",
     "phoneme_scorer_languages",
     "transcriber_languages",
@@ -21,8 +38,25 @@ __all__ = [
 TRANSCRIBERS = {
     "pocketsphinx-bigram": "elocution.measures.pocketsphinx:BigramTranscriber",
     "pocketsphinx-open": "elocution.measures.pocketsphinx:OpenTranscriber",
+    "whisper": "elocution.measures.whisper_recogniser:WhisperRecogniser",
+    "faster-whisper": "elocution.measures.faster_whisper:FasterWhisper",
+    "sherpa-sensevoice": "elocution.measures.sherpa:SherpaSenseVoice",
+    "sherpa-paraformer": "elocution.measures.sherpa:SherpaParaformer",
+    "parakeet": "elocution.measures.parakeet:ParakeetCtc",
 }
-PHONEME_SCORERS = {"hama": "elocution.measures.hama:HamaScorer"}
+PHONEME_SCORERS = {
+    "hama": "elocution.measures.hama:HamaScorer",
+    "whisper": "elocution.measures.whisper_recogniser:WhisperRecogniser",
+}
+PACKAGED = frozenset({"hama", "pocketsphinx-bigram", "pocketsphinx-open"})
+"""Recognisers whose weights are in packages that are always installed; the others need a folder."""
+
+SPEAKER_ENCODERS = {
+    "resemblyzer": "elocution.measures.speakers:ResemblyzerEncoder",
+    "wavlm-sv": "elocution.measures.speakers:XVectorEncoder",
+    "ecapa": "elocution.measures.speakers:EcapaEncoder",
+    "campplus": "elocution.measures.speakers:CamPlusEncoder",
+}
 
 
 def check_recognisers(*, transcriber: str | None = None, phoneme_scorer: str | None = None) -> None:
@@ -36,22 +70,36 @@ def check_recognisers(*, transcriber: str | None = None, phoneme_scorer: str | N
         _phoneme_scorer_class(phoneme_scorer)
 
 
-def load_transcriber(name: str) -> Transcriber:
-    """The recogniser `name`: a row of the table or `module:Class`.
+def load_transcriber(name: str, *, path: str = "", device: str = "cpu") -> Transcriber:
+    """The recogniser `name`: a row of the table or `module:Class`. With a `path` it is built as `Class(path, device=device)`.
 
-    Raises: ConfigError if there is no such class, or it cannot be built.
+    Raises: ConfigError if there is no such class, or it cannot be built; MissingDependency if its package is absent.
     """
-    transcriber: Transcriber = build_part("recogniser", name, _transcriber_class(name))
+    transcriber: Transcriber = build_part("recogniser", name, _with_path(_transcriber_class(name), path, device))
     return transcriber
 
 
-def load_phoneme_scorer(name: str) -> PhonemeScorer:
-    """The phoneme scorer `name`: a row of the table or `module:Class`.
+def load_phoneme_scorer(name: str, *, path: str = "", device: str = "cpu") -> PhonemeScorer:
+    """The likelihood `name`: a row of the table or `module:Class`. With a `path` it is built as `Class(path, device=device)`.
 
-    Raises: ConfigError if there is no such class, or it cannot be built.
+    Raises: ConfigError if there is no such class, or it cannot be built; MissingDependency if its package is absent.
     """
-    scorer: PhonemeScorer = build_part("phoneme scorer", name, _phoneme_scorer_class(name))
+    scorer: PhonemeScorer = build_part("phoneme scorer", name, _with_path(_phoneme_scorer_class(name), path, device))
     return scorer
+
+
+def load_speaker_encoder(name: str, *, path: str = "", device: str = "cpu") -> SpeakerEncoder:
+    """The speaker encoder `name`: a row of the table or `module:Class`. With a `path` it is built as `Class(path, device=device)`.
+
+    Raises: ConfigError if there is no such class, or it cannot be built; MissingDependency if its package is absent.
+    """
+    part = import_part("speaker encoder", name, SPEAKER_ENCODERS, methods=["embed"])
+    encoder: SpeakerEncoder = build_part("speaker encoder", name, _with_path(part, path, device))
+    return encoder
+
+
+def _with_path(part: Any, path: str, device: str) -> Callable[[], Any]:
+    return partial(part, path, device=device) if path else part
 
 
 def transcriber_languages(name: str) -> frozenset[str] | None:

@@ -1,11 +1,23 @@
-"""What a recogniser must do. Knows no reward."""
+"""What a recogniser, a likelihood and a speaker encoder must do. Knows no reward."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from elocution.types import Audio
 
-__all__ = ["Likelihood", "PhonemeScorer", "Transcriber"]
+__all__ = [
+    "BatchScorer",
+    "BatchTranscriber",
+    "HearsAndScores",
+    "Likelihood",
+    "PhonemeScorer",
+    "SpeakerEncoder",
+    "Transcriber",
+]
 
 
 class Transcriber(Protocol):
@@ -15,12 +27,21 @@ class Transcriber(Protocol):
         """What was said, possibly nothing."""
 
 
+@runtime_checkable
+class BatchTranscriber(Protocol):
+    """A transcriber of several languages, or of clips that are faster heard together than one by one."""
+
+    def transcribe_all(self, clips: Sequence[Audio], languages: Sequence[str]) -> list[str]:
+        """What was said in each clip, in the language (ISO 639-1) that it should be in; the others do not change it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Likelihood:
     """How well a clip says a text.
 
-    `nll` is the negative log-likelihood of the text, nats per phoneme of it, lower is better; infinite if the clip
-    is too short to hold the text. `num_wanted` phonemes make up the text, `num_heard` were heard, whichever they were.
+    `nll` is the negative log-likelihood of the text, nats per unit of it, lower is better; infinite if the clip is too
+    short to hold the text. Units are what the scorer counts in, phonemes or tokens: `num_wanted` make up the text,
+    `num_heard` were heard, whichever they were.
     """
 
     nll: float
@@ -29,7 +50,7 @@ class Likelihood:
 
     @property
     def is_speech(self) -> bool:
-        """Whether phonemes were heard at all: noise, hum and music give none, a click at most one."""
+        """Whether units were heard at all: noise, hum and music give none, a click at most one."""
         return self.num_heard >= min(2, self.num_wanted)
 
 
@@ -40,4 +61,32 @@ class PhonemeScorer(Protocol):
         """The likelihood of a normalised text.
 
         Raises: ValueError if nothing in the text can be pronounced.
+        """
+
+
+@runtime_checkable
+class BatchScorer(Protocol):
+    """A scorer of several languages, which wants texts as they are written."""
+
+    def score_all(self, clips: Sequence[Audio], texts: Sequence[str], languages: Sequence[str]) -> list[Likelihood]:
+        """The likelihood of each text in its clip; the other clips do not change it."""
+
+
+@runtime_checkable
+class HearsAndScores(Protocol):
+    """One model that transcribes and scores in one pass."""
+
+    def hear_all(
+        self, clips: Sequence[Audio], texts: Sequence[str], languages: Sequence[str]
+    ) -> list[tuple[str, Likelihood]]:
+        """Transcript and likelihood of each text in its clip; the other clips do not change them."""
+
+
+class SpeakerEncoder(Protocol):
+    """Places voices so that those of one speaker are near each other."""
+
+    def embed(self, clips: Sequence[Audio]) -> NDArray[np.float32]:
+        """Embeddings [B, D] of unit length. What else is in the batch, and how long it is, does not change one.
+
+        Raises: ValueError if a clip is too short or too quiet to hold a voice.
         """

@@ -1,23 +1,14 @@
-"""The facts that can be measured of one clip, with their units, and one listener that measures those that are asked for.
+"""The facts that can be measured of one clip, with their units, and what a listener is given and finds."""
 
-What cannot be measured is absent with its reason; one measure that fails leaves the others standing.
-"""
-
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elocution.errors import ConfigError
-from elocution.measures import load_phoneme_scorer, load_transcriber
-from elocution.measures.compare import Unit, compare
-from elocution.measures.prosody import Prosody, measure_prosody, repeated_share
-from elocution.text.normalize import normalize
-from elocution.types import Audio
+from elocution.types import Audio, Voice
 
-__all__ = ["FACTS", "Fact", "Findings", "SpokenText", "build_listener"]
+__all__ = ["FACTS", "Fact", "Findings", "SpokenText"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +25,18 @@ FACTS: Mapping[str, Fact] = {
     "cer": Fact("character edits per character of the text", False, "recogniser"),
     "pinyin_error_rate": Fact("syllable edits per syllable, tones left out; zh", False, "recogniser"),
     "toned_pinyin_error_rate": Fact("syllable edits per syllable with its tone; zh", False, "recogniser"),
-    "nll": Fact("nats per phoneme of the text", False, "phonemes"),
+    "hallucination": Fact(
+        "1 if the transcript is a stock phrase or a loop that the text is not, else 0", False, "recogniser"
+    ),
+    "nll": Fact("nats per phoneme or token of the text, as its recogniser counts", False, "phonemes"),
+    "speaker_similarity": Fact("cosine with the reference clip, -1 to 1", True, "speaker"),
+    "clap_similarity": Fact("cosine with the description, -1 to 1", True, "clap"),
+    "clap_quality": Fact("cosine with `reward.clap_quality_text`, -1 to 1", True, "clap"),
+    "distillmos": Fact("predicted mean opinion score, 1 to 5", True, "distillmos"),
+    "dnsmos": Fact("predicted mean opinion score, overall, 1 to 5", True, "dnsmos"),
+    "dnsmos_p808": Fact("predicted mean opinion score after P.808, 1 to 5", True, "dnsmos"),
+    "speech_share": Fact("share of the clip in which somebody speaks", None, "voice"),
+    "speech_pause_share": Fact("share of the clip between two stretches of speech", None, "voice"),
     "f0_hz": Fact("Hz, median", None, "prosody"),
     "f0_spread": Fact("semitones, standard deviation", None, "prosody"),
     "energy_spread_db": Fact("dB, standard deviation", None, "prosody"),
@@ -47,88 +49,28 @@ FACTS: Mapping[str, Fact] = {
 }
 
 
-_UNITS = {
-    "wer": Unit.NATIVE,
-    "cer": Unit.CHARACTER,
-    "pinyin_error_rate": Unit.PINYIN,
-    "toned_pinyin_error_rate": Unit.TONED_PINYIN,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class SpokenText:
-    """A clip, what it should say, and the codes that it was made of. Shapes: `codes` [F, Q]."""
+    """A clip, what it should say, the codes that it was made of, whose voice it should have and what it should sound like.
+
+    Shapes: `codes` [F, Q]. `description` is in English, and empty where it is not known.
+    """
 
     audio: Audio
     text: str
     language: str
     codes: NDArray[np.int64]
+    voice: Voice | None = None
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The facts that were found, and why others were not. `transcript` is None if no recogniser listened."""
+    """The facts that were found, and why others were not.
+
+    `transcript` is None if nothing listened for words or speech, and empty if there was no speech.
+    """
 
     facts: Mapping[str, float]
     failures: Mapping[str, str] = field(default_factory=dict)
     transcript: str | None = None
-
-
-def build_listener(wanted: Collection[str], *, asr: str, nll: str) -> Callable[[SpokenText], Findings]:
-    """A listener for the facts `wanted`, which loads no more models than they need.
-
-    Raises: ConfigError if there is no such fact.
-    """
-    if unknown := sorted(set(wanted) - FACTS.keys()):
-        raise ConfigError(f"there is no measure {', '.join(unknown)}; known are {', '.join(FACTS)}")
-    sources = {FACTS[name].by for name in wanted}
-    transcriber = load_transcriber(asr) if "recogniser" in sources else None
-    scorer = load_phoneme_scorer(nll) if "phonemes" in sources else None
-
-    wanted_rates = [name for name in _UNITS if name in wanted]
-
-    def listen(clip: SpokenText) -> Findings:
-        text = normalize(clip.text, clip.language)
-        facts: dict[str, float | None] = {"duration_s": clip.audio.duration_s}
-        if "codes" in sources:
-            facts["repeated_share"] = repeated_share(clip.codes)
-        failures: dict[str, str] = {}
-        transcript: str | None = None
-        if transcriber is not None:
-            transcript = _attempt(lambda: transcriber.transcribe(clip.audio).strip(), "recogniser", failures)
-        if scorer is not None:
-            likelihood = _attempt(lambda: scorer.score(clip.audio, text), "nll", failures)
-            if likelihood is not None:
-                facts["nll"] = likelihood.nll if np.isfinite(likelihood.nll) else None
-                if facts["nll"] is None:
-                    failures["phonemes"] = "the clip is too short to hold the text"
-                # A word recogniser finds words in noise; where no phoneme was heard, nothing was said.
-                if transcript is not None and not likelihood.is_speech:
-                    transcript = ""
-        if transcript is not None:
-            for name in wanted_rates:
-                facts[name] = compare(clip.text, transcript, clip.language, unit=_UNITS[name]).counts.rate
-        if "prosody" in sources:
-            prosody: Prosody | None = _attempt(lambda: measure_prosody(clip.audio, text), "prosody", failures)
-            for name in Prosody.__dataclass_fields__:
-                facts[name] = None if prosody is None else getattr(prosody, name)
-        return Findings(
-            {name: value for name in wanted if (value := facts.get(name)) is not None},
-            {
-                name: failures.get(name) or failures.get(FACTS[name].by, "the clip has nothing to take it from")
-                for name in wanted
-                if facts.get(name) is None
-            },
-            transcript,
-        )
-
-    return listen
-
-
-def _attempt(measure: Callable[[], Any], name: str, failures: dict[str, str]) -> Any:
-    """What `measure` finds; None if it fails, with the reason under `name`."""
-    try:
-        return measure()
-    except Exception as error:  # a measure may be the user's own; its failure is this fact's, and is reported
-        failures[name] = f"{type(error).__name__}: {error}"
-        return None

@@ -10,19 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elocution.errors import ConfigError
-from elocution.policies.states import CellStates
+from elocution.policies.choices import Choices
+from elocution.policies.states import States
 from elocution.types import Utterance
 
-__all__ = ["GivesStates", "IncrementalModel", "Policy", "PolicyBatch", "Reference", "require_states"]
+__all__ = ["ForcesCells", "GivesStates", "IncrementalModel", "Policy", "PolicyBatch", "Reference", "require_states"]
 
 
 @dataclass(frozen=True)
 class PolicyBatch:
     """Completions of a few prompts, each prompt held once.
 
-    Shapes: `prompt_ids`, `prompt_mask` [P, L], padded on the left; `row_prompt` [B] says which prompt a
-    completion answers; `completion_ids` [B, T, C], padded on the right; `completion_mask` [B, T, C].
-    Padding holds a valid id, so that an embedding can look it up.
+    Shapes: `prompt_ids` [P, L], or [P, L, C] where prompts fill all channels, and `prompt_mask` [P, L], padded on the
+    left; `row_prompt` [B] says which prompt a
+    completion answers; `completion_ids` [B, T, C], padded on the right; `completion_mask` [B, T, C], which cells
+    count: a cell within a completion that was no choice does not. Padding holds a valid id, so that an embedding can look it up.
     """
 
     prompt_ids: Tensor
@@ -39,17 +41,17 @@ class PolicyBatch:
 class IncrementalModel(Protocol):
     """A policy's weights arranged for drawing one position at a time; stale after the weights change.
 
-    What it is given may lie on any device; logits lie where the weights do.
+    What it is given may lie on any device; choices lie where the weights do.
     """
 
-    def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Tensor:
-        """Reads each prompt once and gives every row its own copy. Returns logits [B, C, K] of the first position.
+    def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Choices:
+        """Reads each prompt, [L] or [L, C], once and gives every row its own copy. Returns what may be drawn first.
 
         `row_prompt` [B] says which prompt a row continues; at most `max_new` positions will follow.
         """
 
-    def step(self, ids: Tensor) -> Tensor:
-        """Appends `ids` [B, C] and returns the logits [B, C, K] of the next position, over the legal ids."""
+    def step(self, ids: Tensor) -> Choices:
+        """Appends `ids` [B, C] and returns what may be drawn next."""
 
     def keep(self, rows: Tensor) -> None:
         """Goes on with the rows `rows` [B'] alone, in that order; a row that stays at its place costs nothing."""
@@ -66,8 +68,20 @@ class Reference(Protocol):
 class GivesStates(Protocol):
     """A policy or reference that can be compared over all legal ids, and not only at the ids that were drawn."""
 
-    def states(self, batch: PolicyBatch) -> CellStates:
+    def states(self, batch: PolicyBatch) -> States:
         """The cells' hidden states, from which `logprobs` makes what the method of that name returns."""
+
+
+@runtime_checkable
+class ForcesCells(Protocol):
+    """A policy some of whose cells follow from what was written before, so that nothing can be learnt from them."""
+
+    @property
+    def flush_rows(self) -> int:
+        """Positions that a completion needs beside those for its frames and its stop."""
+
+    def actions(self, completion_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which cells of a completion were a choice that shall be learnt from. Shapes: [T, C] -> [T, C]."""
 
 
 class Policy(Protocol):
@@ -89,7 +103,7 @@ class Policy(Protocol):
 
     @property
     def legal_ids(self) -> Tensor:
-        """Ids that may be drawn, ascending, on the CPU. Shapes: [K]."""
+        """Ids that channel 0 may ever hold by choice, ascending, on the CPU; all there are to draw if C is 1. Shapes: [K]."""
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -115,7 +129,7 @@ class Policy(Protocol):
         """Why the text cannot be spoken by this checkpoint, or None."""
 
     def prompt_ids(self, utterance: Utterance) -> NDArray[np.int64]:
-        """The rendered prompt. Shapes: [L]."""
+        """The rendered prompt. Shapes: [L], or [L, C] where prompts fill all channels."""
 
     def codes(self, completion_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The codec codes in a completion; ids that are no code are left out. Shapes: [T, C] -> [F, Q]."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -23,12 +23,13 @@ from elocution.config.tree import LoraSettings
 from elocution.errors import CheckpointError, ConfigError
 from elocution.files import apply_umask
 from elocution.policies.base import Policy, PolicyBatch, require_states
-from elocution.policies.states import CellStates
+from elocution.policies.states import States
 from elocution.policies.weights import check_values
 
 __all__ = [
     "AdapterBase",
     "BasePolicy",
+    "HasAdapterRoot",
     "LoraSettings",
     "adapted_weights",
     "adapter_disabled",
@@ -64,6 +65,14 @@ class AdapterBase:
     sha256: str
 
 
+@runtime_checkable
+class HasAdapterRoot(Protocol):
+    """A model whose published adapters belong to one of its parts, and name layers as that part does."""
+
+    adapter_root: str
+    """Name of the part."""
+
+
 class BasePolicy:
     """The policy with its adapter off: the frozen model that KL is measured against, without a second copy."""
 
@@ -75,7 +84,7 @@ class BasePolicy:
         with adapter_disabled(self.policy.model):
             return self.policy.logprobs(batch, temperature=temperature)
 
-    def states(self, batch: PolicyBatch) -> CellStates:
+    def states(self, batch: PolicyBatch) -> States:
         """As the policy's own, of the base model.
 
         Raises: ConfigError if the policy gives none.
@@ -96,11 +105,12 @@ def add_adapter(
     """
     if has_adapter(model):
         raise ConfigError("the model has an adapter already; merge it into its weights first")
+    root, _ = _root_of(model)
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]  # only ever divided by the rank
         lora_dropout=settings.dropout,
-        target_modules=_choose(model, settings.target_modules, targets),
+        target_modules=[name.removeprefix(root) for name in _choose(model, settings.target_modules, targets)],
         base_model_name_or_path=base_path,
     )
     _inject(model, config, seed)
@@ -182,14 +192,15 @@ def adapted_weights(model: nn.Module) -> list[str]:
 
 def adapter_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The adapter's tensors, detached, by their names in peft's file."""
-    return {_file_name(name): parameter.detach() for name, parameter in adapter_parameters(model).items()}
+    return {name: parameter.detach() for name, parameter in _by_file_name(model).items()}
 
 
 def save_adapter(model: nn.Module, path: str, *, base: AdapterBase) -> None:
     """Writes the adapter into the folder `path` as peft does, and beside it, in `base.json`, what it belongs to."""
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    config: Any = model.peft_config[_NAME]  # type: ignore[index]
+    part: Any = _root_of(model)[1]
+    config = part.peft_config[_NAME]
     described = {
         key: sorted(value) if isinstance(value, set) else value
         for key, value in config.to_dict().items()
@@ -219,7 +230,7 @@ def load_adapter(model: nn.Module, path: Path) -> None:
     except Exception as error:  # a damaged or odd file may end in any error of the libraries that read it
         raise CheckpointError(f"cannot load the adapter {path}: {type(error).__name__}: {error}") from error
     check_values(path, tensors.items(), may_be_zero=True)  # B is, before its first update
-    expected = {_file_name(name): parameter for name, parameter in adapter_parameters(model).items()}
+    expected = _by_file_name(model)
     wrong = sorted(
         (expected.keys() ^ tensors.keys())
         | {name for name in expected.keys() & tensors.keys() if expected[name].shape != tensors[name].shape}
@@ -310,11 +321,27 @@ def _choose(model: nn.Module, patterns: Sequence[str], allowed: Sequence[str]) -
 def _inject(model: nn.Module, config: LoraConfig, seed: int) -> None:
     with torch.random.fork_rng(devices=[]):  # peft draws A on the CPU
         torch.default_generator.manual_seed(seed)
-        inject_adapter_in_model(config, model)
+        if not isinstance(model, HasAdapterRoot):
+            inject_adapter_in_model(config, model)
+            return
+        # peft freezes all that is not the adapter, but only in the part that it is given.
+        model.requires_grad_(False)
+        inject_adapter_in_model(config, _root_of(model)[1])
 
 
-def _file_name(name: str) -> str:
-    return _PREFIX + name.replace(f".{_NAME}.", ".")
+def _root_of(model: nn.Module) -> tuple[str, nn.Module]:
+    """The part that adapters belong to, and what the names of its layers begin with in the whole model."""
+    if isinstance(model, HasAdapterRoot):
+        return f"{model.adapter_root}.", model.get_submodule(model.adapter_root)
+    return "", model
+
+
+def _by_file_name(model: nn.Module) -> dict[str, nn.Parameter]:
+    root, _ = _root_of(model)
+    return {
+        _PREFIX + name.removeprefix(root).replace(f".{_NAME}.", "."): parameter
+        for name, parameter in adapter_parameters(model).items()
+    }
 
 
 def _understood(written: Any) -> dict[str, Any]:

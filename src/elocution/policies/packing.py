@@ -5,6 +5,7 @@ forward, and the gradient is that of the plain padded computation. On a CPU in f
 attention alone is: the row is unpacked for torch's own kernels and packed again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -18,6 +19,7 @@ from transformers.masking_utils import sdpa_mask
 
 from elocution.policies.base import PolicyBatch
 from elocution.policies.block_attention import Segment, block_attention
+from elocution.policies.padding import completion_lengths
 from elocution.policies.states import CellStates
 
 __all__ = ["PackedLayout", "enable_packing", "packed_hidden", "packed_states", "padded_attention"]
@@ -52,7 +54,7 @@ class PackedLayout:
     def of(cls, batch: PolicyBatch) -> "PackedLayout":
         """Lays out `batch`, whose prompts may be padded on either side."""
         prompt_lengths = batch.prompt_mask.sum(dim=1)
-        lengths = batch.completion_mask.any(dim=-1).sum(dim=1)
+        lengths = completion_lengths(batch.completion_mask)
         prompt_index, prompt_valid = _places(prompt_lengths, 0)
         completion_index, completion_valid = _places((lengths - 1).clamp_min(0), int(prompt_lengths.sum()))
         row_lengths = prompt_lengths[batch.row_prompt]
@@ -83,9 +85,10 @@ class PackedLayout:
         )
 
     def pack(self, batch: PolicyBatch) -> Tensor:
-        """The ids of channel 0 that the model reads, in the order of the row. Shapes: [N]."""
-        read = batch.completion_ids[:, : self.completion_valid.shape[1], 0][self.completion_valid]
-        return torch.cat([batch.prompt_ids[batch.prompt_mask.bool()], read])
+        """The ids that the model reads, in the order of the row. Shapes: [N] of channel 0, or [N, C] where prompts have all."""
+        read = batch.completion_ids[:, : self.completion_valid.shape[1]][self.completion_valid]
+        prompts = batch.prompt_ids[batch.prompt_mask.bool()]
+        return torch.cat([prompts, read[:, 0] if prompts.ndim == 1 else read])
 
 
 def enable_packing(model: PreTrainedModel) -> None:
@@ -93,14 +96,19 @@ def enable_packing(model: PreTrainedModel) -> None:
     model.set_attn_implementation(_NAME)
 
 
-def packed_hidden(model: PreTrainedModel, batch: PolicyBatch) -> Tensor:
-    """Final hidden states from which the unmasked completion positions are predicted, in order. Shapes: [M, D].
+def packed_hidden(
+    model: PreTrainedModel, batch: PolicyBatch, embed: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Final hidden states from which the completion positions with an unmasked cell are predicted, in order. Shapes: [M, D].
 
-    `model` is a decoder without a head, made ready by `enable_packing`.
+    `model` is a decoder without a head, made ready by `enable_packing`; `embed` makes [..., D] of the ids that it reads,
+    its own embedding if None.
     """
     layout = PackedLayout.of(batch)
+    ids = layout.pack(batch)[None]
     hidden: Tensor = model(
-        input_ids=layout.pack(batch)[None],
+        input_ids=ids if embed is None else None,
+        inputs_embeds=None if embed is None else embed(ids),
         position_ids=layout.positions[None],
         attention_mask=_NO_MASK.to(batch.prompt_ids.device),
         use_cache=False,
@@ -109,13 +117,20 @@ def packed_hidden(model: PreTrainedModel, batch: PolicyBatch) -> Tensor:
     return hidden[layout.predicts[batch.completion_mask.any(dim=-1)[:, : layout.predicts.shape[1]]]]
 
 
-def packed_states(model: PreTrainedModel, batch: PolicyBatch, weight: Tensor, legal_ids: Tensor | None) -> CellStates:
-    """The hidden states of a batch of one channel, beside the output matrix `weight` [V, D] and its legal rows [K].
+def packed_states(
+    model: PreTrainedModel,
+    batch: PolicyBatch,
+    weight: Tensor,
+    legal_ids: Tensor | None,
+    bias: Tensor | None = None,
+) -> CellStates:
+    """The hidden states of a batch of one channel, beside the output layer, `weight` [V, D] and `bias` [V], and its legal
+    rows [K].
 
     `model` is as in `packed_hidden`; all rows are legal if `legal_ids` is None.
     """
     ids = batch.completion_ids[batch.completion_mask]
-    return CellStates(packed_hidden(model, batch), weight, legal_ids, ids, batch.completion_mask)
+    return CellStates(packed_hidden(model, batch), weight, legal_ids, ids, batch.completion_mask, bias)
 
 
 def _places(lengths: Tensor, start: int) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBas
 
 from elocution.errors import CheckpointError, ConfigError, ElocutionError
 from elocution.files import apply_umask
+from elocution.policies import biased_head
 from elocution.policies.base import IncrementalModel, PolicyBatch
 from elocution.policies.llama_config import read_llama_config
 from elocution.policies.llama_steps import IncrementalLlama
@@ -29,7 +30,7 @@ from elocution.policies.states import CellStates
 from elocution.policies.weights import check_stored, check_values
 from elocution.types import Utterance
 
-__all__ = ["PromptStyle", "SpeechSpec", "SpeechTokenPolicy"]
+__all__ = ["PromptStyle", "SpeechBlock", "SpeechSpec", "SpeechTokenPolicy"]
 
 _MODELS = {"llama": LlamaForCausalLM, "qwen2": Qwen2ForCausalLM}
 
@@ -43,22 +44,33 @@ class PromptStyle:
 
 
 @dataclass(frozen=True)
+class SpeechBlock:
+    """Where a tokenizer keeps codes and stops. `stop_id` ends what was spoken; sampling ends at `other_stops` too."""
+
+    first_code_id: int
+    num_codes: int
+    stop_id: int
+    other_stops: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class SpeechSpec:
     """One family: how its tokens are named, how a prompt reads, where speech ends.
 
     The code token of number `first_number + slot * slot_size + code` stands for `code` in codebook `slot` of a frame; numbers
     lie in one block of ids. `slot_size` None takes all numbers that the tokenizer has. `before_codes` are the tokens right
     before that block. `render` gives a prompt as text, whose end is `answer_start` if there is no voice; `text_tags` stand
-    around the words. `voice` says whether utterances may or must have one.
+    around the words. `voice` says whether utterances may or must have one. `head_bias` says that the output layer may have a
+    bias, which is then part of the model.
     """
 
     family: str
     model_types: tuple[str, ...]
     code_token: str
-    stop_token: str
     render: Callable[[PreTrainedTokenizerBase, Utterance, PromptStyle], str]
     text_tags: tuple[str, str]
     answer_start: str
+    stop_token: str = ""
     num_slots: int = 1
     first_number: int = 0
     slot_size: int | None = None
@@ -69,6 +81,9 @@ class SpeechSpec:
     needs_speaker: bool = False
     check_style: Callable[[PromptStyle], str | None] = lambda style: None
     """Why a style cannot be used, or None."""
+    find_block: Callable[[PreTrainedTokenizerBase, "SpeechSpec"], SpeechBlock] | None = None
+    """Finds codes and stops where `code_token`, `stop_token` and `before_codes` are not enough to."""
+    head_bias: bool = False
 
     @property
     def code_pattern(self) -> re.Pattern[str]:
@@ -107,15 +122,17 @@ class SpeechTokenPolicy:
         self.llama = model
         self.tokenizer = tokenizer
         self._check_text = TextCheck(tokenizer)
-        self.first_code_id, self.num_codes = _code_block(tokenizer, self.spec)
-        self.stop_id = _single_id(tokenizer, self.spec.stop_token)
+        block = (self.spec.find_block or _named_block)(tokenizer, self.spec)
+        self.first_code_id, self.num_codes, self.stop_id = block.first_code_id, block.num_codes, block.stop_id
+        self._stop_ids = frozenset({block.stop_id, *block.other_stops})
         enable_packing(model)
         rows = model.get_output_embeddings().weight.shape[0]
-        if self.first_code_id + self.num_codes > rows:
-            raise CheckpointError(
-                f"the tokenizer's last speech id is {self.first_code_id + self.num_codes - 1}, "
-                f"but the model has {rows} output rows"
-            )
+        last = max(self.first_code_id + self.num_codes - 1, *block.other_stops, self.stop_id)
+        if last >= rows:
+            raise CheckpointError(f"the tokenizer's last speech id is {last}, but the model has {rows} output rows")
+        bias = self._head_bias
+        if bias is not None and not bool(bias.detach()[self.legal_ids.to(bias.device)].isfinite().all()):
+            raise CheckpointError("the bias of the output layer is not finite at ids that may be drawn; get it again")
 
     @classmethod
     def from_pretrained(
@@ -134,8 +151,9 @@ class SpeechTokenPolicy:
         if not (path / "config.json").is_file():
             raise CheckpointError(f"{path} is no checkpoint folder: it has no config.json")
         config = read_llama_config(path / "config.json", family=cls.spec.family, model_types=cls.spec.model_types)
-        kind: Any = _MODELS[config.model_type]
         try:
+            biased = cls.spec.head_bias and biased_head.has_head_bias(path)
+            kind: Any = biased_head.Qwen2ForCausalLM if biased else _MODELS[config.model_type]
             with torch.device("meta"):
                 check_stored(path, kind(config).state_dict())
             tokenizer = AutoTokenizer.from_pretrained(
@@ -152,7 +170,8 @@ class SpeechTokenPolicy:
             # same order as weights that were trained in memory.
             for tensor in (*model.parameters(), *model.buffers()):
                 tensor.data = tensor.data.clone()
-            check_values(path, model.state_dict().items())
+            # A bias may be -inf where nothing is drawn; the rest of it is checked with the ids.
+            check_values(path, (each for each in model.state_dict().items() if each[0] != biased_head.HEAD_BIAS))
             policy = cls(model, tokenizer, compute_dtype, style)
             policy.check_template()
         except ElocutionError:
@@ -190,12 +209,12 @@ class SpeechTokenPolicy:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        return frozenset({self.stop_id})
+        return self._stop_ids
 
     @cached_property
     def legal_ids(self) -> Tensor:
         codes = torch.arange(self.first_code_id, self.first_code_id + self.num_codes, device="cpu")
-        return torch.cat([torch.tensor([self.stop_id], device="cpu"), codes]).sort().values
+        return torch.cat([torch.tensor(sorted(self._stop_ids), device="cpu"), codes]).sort().values
 
     def _why_not(self, style: PromptStyle) -> str | None:
         if style.language_tags and not self.spec.language_tags:
@@ -252,14 +271,22 @@ class SpeechTokenPolicy:
         device = batch.completion_mask.device
         weight: Tensor = self.llama.get_output_embeddings().weight
         with torch.autocast(device.type, self.compute_dtype, enabled=self.compute_dtype != self.llama.dtype):
-            return packed_states(self.llama.model, batch, weight, self.legal_ids)
+            return packed_states(self.llama.model, batch, weight, self.legal_ids, self._head_bias)
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         return self.states(batch).logprobs(temperature=temperature, entropy_grad=entropy_grad)
 
     def incremental(self) -> IncrementalModel:
         weight: Tensor = self.llama.get_output_embeddings().weight
-        return IncrementalLlama(self.llama, weight[self.legal_ids.to(weight.device)], self.compute_dtype)
+        legal, bias = self.legal_ids.to(weight.device), self._head_bias
+        return IncrementalLlama(
+            self.llama, weight[legal], legal, self.compute_dtype, None if bias is None else bias[legal]
+        )
+
+    @property
+    def _head_bias(self) -> Tensor | None:
+        bias: Tensor | None = self.llama.get_output_embeddings().bias
+        return bias
 
 
 def _single_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
@@ -269,8 +296,8 @@ def _single_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
     return int(ids[0])
 
 
-def _code_block(tokenizer: PreTrainedTokenizerBase, spec: SpeechSpec) -> tuple[int, int]:
-    """First id and length of the contiguous block of code tokens."""
+def _named_block(tokenizer: PreTrainedTokenizerBase, spec: SpeechSpec) -> SpeechBlock:
+    """The contiguous block of code tokens, and the stop token."""
     named = {
         int(match[1]) - spec.first_number: id
         for token, id in tokenizer.get_vocab().items()
@@ -291,4 +318,4 @@ def _code_block(tokenizer: PreTrainedTokenizerBase, spec: SpeechSpec) -> tuple[i
     before = [_single_id(tokenizer, token) for token in spec.before_codes]
     if before != list(range(first - len(before), first)):
         raise CheckpointError(f"the structural tokens have ids {before}, expected the {len(before)} before {first}")
-    return first, len(found)
+    return SpeechBlock(first, len(found), _single_id(tokenizer, spec.stop_token))

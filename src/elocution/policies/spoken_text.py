@@ -68,10 +68,8 @@ class TextCheck:
 
     def __call__(self, text: str, language: str) -> str | None:
         """The reason in words, or None."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False)
-        control = _CONTROL.findall(text) or [self._tokenizer.decode([id]) for id in ids if id in self._control_ids]
-        if control:
-            return f"the text holds control tokens: {', '.join(dict.fromkeys(control))}"
+        if control := self._control(text):
+            return f"the text holds control tokens: {control}"
         if self._taught is None and self._tokenizer.unk_token_id is None:
             return None  # a byte-level vocabulary can spell anything
         unknown = [word for word in text.split() if not self._reads(word, language)]
@@ -85,6 +83,24 @@ class TextCheck:
                 span = f"{self._taught.fewest} to {self._taught.most} words"
                 return f"the checkpoint was taught texts of {span}, this one has {count}"
         return None
+
+    def reading(self, words: str) -> str | None:
+        """Why `words` that are not spoken, an instruction for example, cannot stand in a prompt, or None."""
+        if control := self._control(words):
+            return f"it holds control tokens: {control}"
+        unknown = [word for word in words.split() if self._tokenizer.unk_token_id in self._ids(word)]
+        if self._tokenizer.unk_token_id is not None and unknown:
+            return f"the checkpoint does not know {', '.join(unknown)}"
+        return None
+
+    def _control(self, text: str) -> str:
+        ids = self._ids(text)
+        control = _CONTROL.findall(text) or [self._tokenizer.decode([id]) for id in ids if id in self._control_ids]
+        return ", ".join(dict.fromkeys(control))
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids
 
     @cached_property
     def _control_ids(self) -> frozenset[int]:

@@ -80,17 +80,21 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
             transcriber=config.asr if "recogniser" in sources else None,
             phoneme_scorer=config.nll if "phonemes" in sources else None,
         )
+        for recogniser in config.asr_by_language.values():
+            check_recognisers(transcriber=recogniser.name)
         super().__init__(
             pool
             or ScoringPool(
                 partial(build_parts_listener, self._wanted, config),
                 workers=config.workers,
                 timeout_s=config.timeout_s,
+                batch_size=config.batch_size,
             )
         )
 
     def _task(self, rollout: Rollout, audio: Audio) -> SpokenText:
-        return SpokenText(audio, rollout.utterance.text, rollout.utterance.language, rollout.codes)
+        asked = rollout.utterance
+        return SpokenText(audio, asked.text, asked.language, rollout.codes, asked.voice, asked.description)
 
     def _score(self, found: Findings) -> Score:
         if found.transcript == "":

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import httpx2
@@ -9,7 +10,7 @@ import httpx2
 from elocution.errors import ProtocolError, RewardError, RewardUnavailable
 from elocution.kserve import JSON_LENGTH_HEADER, InferResponse, Tensor, decode_response, encode_request
 
-__all__ = ["KServeClient", "RequestRefused"]
+__all__ = ["KServeClient", "RequestRefused", "ServedReward"]
 
 _LONGEST_ANSWER = 64 * 2**20
 _CONNECT_S = 10.0
@@ -19,6 +20,14 @@ _TRANSIENT = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 class RequestRefused(RewardError):
     """The server understood the request and will not answer it; sending it again would not help."""
+
+
+@dataclass(frozen=True)
+class ServedReward:
+    """What a server says of its reward: `version` is equal for servers that score alike; `inputs` are the tensors it takes."""
+
+    version: str
+    inputs: frozenset[str]
 
 
 class KServeClient:
@@ -36,15 +45,16 @@ class KServeClient:
     def close(self) -> None:
         self._client.close()
 
-    def reward_version(self, url: str, *, timeout_s: float) -> str:
-        """What the server at `url` says its scores depend on; equal for servers that score alike.
+    def describe(self, url: str, *, timeout_s: float) -> "ServedReward":
+        """What the server at `url` says of its reward.
 
         Raises: RewardUnavailable, RequestRefused.
         """
         body, _ = self._exchange("GET", f"{url}/v2/models/{self._model}", time.monotonic() + timeout_s)
         try:
             metadata = httpx2.Response(200, content=body).json()
-            return str(metadata["parameters"]["reward_version"])
+            inputs = frozenset(str(one["name"]) for one in metadata["inputs"])
+            return ServedReward(str(metadata["parameters"]["reward_version"]), inputs)
         except (ValueError, KeyError, TypeError) as error:
             raise RequestRefused(f"{url} serves {self._model}, but is no elocution reward server") from error
 

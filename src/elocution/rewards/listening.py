@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from elocution.rewards.base import Derived, Known, Pending
 from elocution.rewards.pool import ScoringPool
-from elocution.types import Audio, Outcome, Rollout, Score
+from elocution.types import Audio, Outcome, Rollout, Score, Utterance
 
 __all__ = ["ListeningReward", "distinct_clips"]
 
@@ -19,18 +20,17 @@ def distinct_clips(rollouts: Sequence[Rollout]) -> tuple[dict[int, Audio], dict[
     """Which clips are to be heard, by the index of their rollout, the longest first, so that workers end together; and
     for each audible rollout, which of them is its own.
 
-    Rollouts that share one audio object, text and language share a clip. Those without speech have none.
+    Rollouts that share one audio object and all that was asked share a clip. Those without speech have none.
     """
     audible = {
         index: rollout.audio
         for index, rollout in enumerate(rollouts)
         if rollout.outcome is Outcome.SPEECH and rollout.audio is not None
     }
-    firsts: dict[tuple[int, str, str], int] = {}
+    firsts: dict[tuple[int, Utterance], int] = {}
     first_of = {}
     for index, audio in audible.items():
-        utterance = rollouts[index].utterance
-        first_of[index] = firsts.setdefault((id(audio), utterance.text, utterance.language), index)
+        first_of[index] = firsts.setdefault((id(audio), replace(rollouts[index].utterance, id="")), index)
     order = sorted(firsts.values(), key=lambda index: (-audible[index].duration_s, index))
     return {index: audible[index] for index in order}, first_of
 

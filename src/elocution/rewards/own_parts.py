@@ -1,17 +1,18 @@
 """Rewards of a user's own as parts of a composite: each judges one clip at a time, in the process that listens to it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from elocution.config.tree import RewardConfig
 from elocution.errors import ElocutionError
-from elocution.measures.facts import Findings, SpokenText, build_listener
+from elocution.measures.facts import Findings, SpokenText
+from elocution.measures.listener import Listener, build_listener
 from elocution.registry import build_part, import_part
 from elocution.rewards.base import Reward, score_all
 from elocution.types import Completion, FinishReason, Outcome, Rollout, Utterance
 
-__all__ = ["build_parts_listener", "check_own_part", "is_own_part"]
+__all__ = ["PartsListener", "build_parts_listener", "check_own_part", "is_own_part"]
 
 
 def is_own_part(fact: str) -> bool:
@@ -27,21 +28,35 @@ def check_own_part(fact: str) -> None:
     _reward_class(fact)
 
 
-def build_parts_listener(wanted: Sequence[str], config: RewardConfig) -> Callable[[SpokenText], Findings]:
+def build_parts_listener(wanted: Sequence[str], config: RewardConfig) -> "PartsListener":
     """A listener for measures and rewards of a user's own alike; the value of such a reward is its fact.
 
     Such a reward is built with the whole section and entered once for each scoring process, and ends with it.
 
     Raises: ConfigError if there is no such measure, or a reward cannot be built.
     """
-    listen = build_listener([name for name in wanted if not is_own_part(name)], asr=config.asr, nll=config.nll)
-    own = {name: _entered(name, config) for name in wanted if is_own_part(name)}
+    listener = build_listener([name for name in wanted if not is_own_part(name)], config)
+    return PartsListener(listener, {name: _entered(name, config) for name in wanted if is_own_part(name)})
 
-    def listen_to_parts(clip: SpokenText) -> Findings:
-        found = listen(clip)
+
+class PartsListener:
+    """Measures clips and asks the rewards, together or one by one."""
+
+    def __init__(self, listener: Listener, own: Mapping[str, Reward]) -> None:
+        self._listener, self._own = listener, own
+
+    def __call__(self, clip: SpokenText) -> Findings:
+        """The findings of one clip."""
+        return self.together([clip])[0]
+
+    def together(self, clips: Sequence[SpokenText]) -> list[Findings]:
+        """The findings of each clip; the rewards get them one by one, so that one clip spoils no other."""
+        return [self._with_own(clip, found) for clip, found in zip(clips, self._listener.together(clips), strict=True)]
+
+    def _with_own(self, clip: SpokenText, found: Findings) -> Findings:
         facts, failures = dict(found.facts), dict(found.failures)
         rollout = _rollout(clip)
-        for name, reward in own.items():
+        for name, reward in self._own.items():
             try:
                 (score,) = score_all(reward, [rollout])
             except ElocutionError as error:
@@ -52,8 +67,6 @@ def build_parts_listener(wanted: Sequence[str], config: RewardConfig) -> Callabl
             else:
                 facts[name] = score.value
         return Findings(facts, failures, found.transcript)
-
-    return listen_to_parts
 
 
 def _entered(name: str, config: RewardConfig) -> Reward:
@@ -69,4 +82,5 @@ def _reward_class(name: str) -> type:
 def _rollout(clip: SpokenText) -> Rollout:
     """The clip as a reward sees it; ids and log-probs stay where the policy is."""
     completion = Completion(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32), FinishReason.STOP, 0)
-    return Rollout(Utterance("", clip.text, clip.language), completion, clip.codes, clip.audio, Outcome.SPEECH)
+    asked = Utterance("", clip.text, clip.language, clip.voice, clip.description)
+    return Rollout(asked, completion, clip.codes, clip.audio, Outcome.SPEECH)

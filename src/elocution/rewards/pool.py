@@ -14,16 +14,18 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from pebble import ProcessExpired, ProcessPool
 
 from elocution.errors import RewardUnavailable
 from elocution.measures import check_recognisers, load_transcriber
+from elocution.measures.routing import transcribe_together
 from elocution.rewards.base import Pending
+from elocution.rewards.batches import Batches
 from elocution.types import Audio
 
-__all__ = ["ScoringPool", "transcriber_factory"]
+__all__ = ["ScoresTogether", "ScoringPool", "transcriber_factory"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -38,18 +40,35 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 _score: Callable[[Any], Any]
 
 
+@runtime_checkable
+class ScoresTogether(Protocol):
+    """What a factory may give so that several tasks are worked on at once."""
+
+    def together(self, tasks: Sequence[Any]) -> Sequence[Any]:
+        """The result of each task; the others do not change it."""
+
+
 class ScoringPool(Generic[Task, Result]):
     """`workers` processes that each call `factory()` once and its result for every task.
 
     `factory` and the tasks must be picklable; `workers` = 0 means one for each core. Processes start at the first
-    task and end with the context. Several threads may use it at once and share the processes.
+    task and end with the context. Several threads may use it at once and share the processes. With a `batch_size` above 1,
+    tasks that wait while all workers are busy are taken together; each adds `timeout_s` to the limit of its batch.
     """
 
     def __init__(
-        self, factory: Callable[[], Callable[[Task], Result]], *, workers: int = 0, timeout_s: float = 60.0
+        self,
+        factory: Callable[[], Callable[[Task], Result]],
+        *,
+        workers: int = 0,
+        timeout_s: float = 60.0,
+        batch_size: int = 1,
     ) -> None:
         self._factory, self._timeout_s = factory, timeout_s
         self._workers = workers or os.cpu_count() or 1
+        self._batches = (
+            Batches(self._schedule_together, workers=self._workers, size=batch_size) if batch_size > 1 else None
+        )
         self._pool: ProcessPool | None = None
         self._is_closed = False
 
@@ -65,13 +84,21 @@ class ScoringPool(Generic[Task, Result]):
             if self._pool is not None:
                 _end(self._pool)
                 self._pool = None
+        if self._batches is not None:
+            self._batches.close()
 
     def submit(self, task: Task) -> Pending[Result | Exception]:
         """Begins with `task` as soon as a worker is free. One that fails is tried once more while its result is waited for.
 
         Raises: RewardUnavailable if the workers cannot start.
         """
-        return _Attempts(partial(self._schedule, task), self._timeout_s)
+        alone = partial(self._schedule, task)
+        if self._batches is None:
+            return _Attempts(alone, alone, self._timeout_s)
+        with _STARTING:
+            self._running()
+        # A task that failed in company is tried again alone, where it spoils no other.
+        return _Attempts(partial(self._batches.submit, task), alone, self._timeout_s)
 
     def map(
         self, tasks: Sequence[Task], on_progress: Callable[[int, int], None] | None = None
@@ -91,10 +118,16 @@ class ScoringPool(Generic[Task, Result]):
         return results
 
     def _schedule(self, task: Task) -> "Future[Any]":
+        return self._hand_over(_run, task, self._timeout_s)
+
+    def _schedule_together(self, tasks: Sequence[Any]) -> "Future[Any]":
+        return self._hand_over(_run_together, tasks, self._timeout_s * len(tasks))
+
+    def _hand_over(self, run: Callable[[Any], Any], work: Any, limit_s: float) -> "Future[Any]":
         with _STARTING:
             pool = self._running()
         try:
-            return pool.schedule(_run, args=(task,), timeout=self._timeout_s)
+            return pool.schedule(run, args=(work,), timeout=limit_s)
         except RuntimeError as error:  # the pool broke between the look at it and the call
             failed: Future[Any] = Future()
             failed.set_exception(RewardUnavailable(f"the scoring processes died: {error}"))
@@ -131,8 +164,10 @@ class ScoringPool(Generic[Task, Result]):
 class _Attempts(Generic[Result]):
     """A task at work. It is scheduled again, once, when it is seen to have failed."""
 
-    def __init__(self, schedule: Callable[[], "Future[Any]"], timeout_s: float) -> None:
-        self._schedule, self._timeout_s = schedule, timeout_s
+    def __init__(
+        self, schedule: Callable[[], "Future[Any]"], again: Callable[[], "Future[Any]"], timeout_s: float
+    ) -> None:
+        self._again, self._timeout_s = again, timeout_s
         self._left = _ATTEMPTS - 1
         self._future = schedule()
         self._result: Result | Exception
@@ -146,7 +181,7 @@ class _Attempts(Generic[Result]):
             if not isinstance(self._result, Exception) or not self._left:
                 return True
             self._left -= 1
-            self._future = self._schedule()
+            self._future = self._again()
 
     def result(self) -> Result | Exception:
         return self._result
@@ -203,6 +238,10 @@ def _run(task: Any) -> Any:
     return _score(task)
 
 
+def _run_together(tasks: Sequence[Any]) -> list[Any]:
+    return list(_score.together(tasks)) if isinstance(_score, ScoresTogether) else [_score(task) for task in tasks]
+
+
 def _ping() -> None:
     if isinstance(_score, partial) and _score.func is _refuse:
         _score(None)
@@ -219,14 +258,25 @@ def _outcome(future: "Future[Any]", timeout_s: float) -> Any:
         return error
 
 
-def transcriber_factory(name: str) -> Callable[[], Callable[[Audio], str]]:
-    """A picklable factory of the recogniser `name`'s `transcribe`.
+def transcriber_factory(
+    name: str, *, path: str = "", device: str = "cpu"
+) -> Callable[[], Callable[[tuple[Audio, str]], str]]:
+    """A picklable factory of what transcribes pairs of a clip and its language by the recogniser `name`.
 
     Raises: ConfigError if there is no such recogniser.
     """
     check_recognisers(transcriber=name)
-    return partial(_transcribe, name)
+    return partial(_Judge, name, path, device)
 
 
-def _transcribe(name: str) -> Callable[[Audio], str]:
-    return load_transcriber(name).transcribe
+class _Judge:
+    """A recogniser that hears clips one by one or together."""
+
+    def __init__(self, name: str, path: str, device: str) -> None:
+        self._transcriber = load_transcriber(name, path=path, device=device)
+
+    def __call__(self, clip: tuple[Audio, str]) -> str:
+        return self.together([clip])[0]
+
+    def together(self, clips: Sequence[tuple[Audio, str]]) -> list[str]:
+        return transcribe_together(self._transcriber, [audio for audio, _ in clips], [spoken for _, spoken in clips])

@@ -7,15 +7,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx2
 import numpy as np
 
+from elocution.audio import read_audio
 from elocution.config.secrets import read_secret
 from elocution.config.tree import RewardConfig
-from elocution.errors import ConfigError, RewardError, RewardUnavailable
+from elocution.errors import ConfigError, DataError, RewardError, RewardUnavailable
 from elocution.kserve import InferResponse, Tensor, text_tensor, texts_of
 from elocution.rewards.base import Known, Pending
 from elocution.rewards.coalesce import Coalescer
@@ -33,9 +36,18 @@ logger = logging.getLogger(__name__)
 _OUTPUTS = ("VALUES", "STATUS", "ERROR", "TRANSCRIPTS", "PARTS", "MEASURES")
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 8.0
+_NO_VOICE = Audio(np.zeros(0, np.float32), 16_000)
 
-_Spoken = tuple[str, str, Audio]
-"""Text, language and sound: what a server needs to score."""
+
+@dataclass(frozen=True, eq=False)
+class _Spoken:
+    """A sound, and all that was asked of it: what a server needs to score. `voice` is a recording, a file or its bytes."""
+
+    text: str
+    language: str
+    audio: Audio
+    voice: Path | bytes | Audio | None = None
+    description: str = ""
 
 
 class RemoteReward:
@@ -61,6 +73,7 @@ class RemoteReward:
         self._closing = threading.Event()
         self._numbers = itertools.count()
         self._floor: Score | None = None
+        self._inputs: frozenset[str] = frozenset()
         self.state = RunningValues(config)
 
     def __enter__(self) -> Self:
@@ -133,7 +146,7 @@ class RemoteReward:
                 break
             try:
                 url, answers = self._ask([clips[index] for index in pending], tried, deadline)
-            except RequestRefused as error:
+            except (RequestRefused, DataError) as error:
                 if len(pending) > 1:  # one clip may be to blame; the others must not share its fate
                     return [scores.get(i) or self._score_request([clip])[0] for i, clip in enumerate(clips)]
                 return [scores.get(i) or _unscored(error) for i in range(len(clips))]
@@ -145,10 +158,14 @@ class RemoteReward:
         return [scores[index] for index in range(len(clips))]
 
     def _ask(self, clips: Sequence[_Spoken], tried: set[str], deadline: float) -> tuple[str, list[Score]]:
-        """The server that answered, and its scores."""
+        """The server that answered, and its scores.
+
+        Raises: RewardUnavailable, RequestRefused; DataError if a voice cannot be read.
+        """
+        tensors = list(_tensors(clips, self._inputs))
         url = self._take(tried, deadline)
         try:
-            answers = self._ask_at(url, clips, deadline)
+            answers = self._ask_at(url, tensors, len(clips), deadline)
         except RequestRefused:
             self._endpoints.succeeded(url)  # it is well, and says no
             raise
@@ -176,13 +193,13 @@ class RemoteReward:
     def _give_up_at(self, deadline: float) -> float:
         return min(deadline, time.monotonic() + self._remote.deadline_s - self._endpoints.failing_for_s())
 
-    def _ask_at(self, url: str, clips: Sequence[_Spoken], deadline: float) -> list[Score]:
+    def _ask_at(self, url: str, tensors: Sequence[Tensor], count: int, deadline: float) -> list[Score]:
         if self._client is None:
             raise RewardUnavailable("the reward has been closed")
         response = self._client.infer(
-            url, list(_tensors(clips)), outputs=_OUTPUTS, request_id=f"clips-{next(self._numbers)}", deadline=deadline
+            url, tensors, outputs=_OUTPUTS, request_id=f"clips-{next(self._numbers)}", deadline=deadline
         )
-        return _scores(response, len(clips), url)
+        return _scores(response, count, url)
 
     def _test_servers(self) -> Score:
         """What the servers give silence, once each of them has passed the test.
@@ -190,7 +207,9 @@ class RemoteReward:
         Raises: RewardUnavailable if one cannot be reached; RewardError if one fails, or they differ.
         """
         assert self._client is not None
-        versions = {url: self._client.reward_version(url, timeout_s=self._remote.deadline_s) for url in self._urls}
+        served = {url: self._client.describe(url, timeout_s=self._remote.deadline_s) for url in self._urls}
+        versions = {url: reward.version for url, reward in served.items()}
+        self._inputs = frozenset.intersection(*(reward.inputs for reward in served.values()))
         if len(set(versions.values())) > 1:
             raise RewardError(
                 "the reward servers score differently: "
@@ -201,9 +220,9 @@ class RemoteReward:
         return floors[0]
 
     def _test_server(self, url: str, test: SelfTest) -> Score:
-        clips = [(test.text, test.language, clip) for clip in test.clips]
+        clips = [_Spoken(test.text, test.language, clip, test.known, test.description) for clip in test.clips]
         deadline = time.monotonic() + self._remote.deadline_s
-        scores = [self._ask_at(url, [clip], deadline)[0] for clip in clips]
+        scores = [self._ask_at(url, list(_tensors([clip], self._inputs)), 1, deadline)[0] for clip in clips]
         return check_scores(test, scores, subject=f"the reward server {url}")
 
     def _close(self) -> None:
@@ -237,14 +256,15 @@ class _Answer:
 
 
 def _spoken(rollout: Rollout, audio: Audio) -> _Spoken:
-    return rollout.utterance.text, rollout.utterance.language, audio
+    asked = rollout.utterance
+    return _Spoken(asked.text, asked.language, audio, asked.voice.audio if asked.voice else None, asked.description)
 
 
 def _not_entered() -> RewardError:
     return RewardError("the reward 'remote' must be entered before it scores")
 
 
-def _unscored(error: RewardError) -> Score:
+def _unscored(error: RewardError | DataError) -> Score:
     return Score(value=None, error=f"{type(error).__name__}: {error}")
 
 
@@ -258,16 +278,34 @@ def _checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _tensors(clips: Sequence[_Spoken]) -> Iterator[Tensor]:
-    longest = max(len(audio.samples) for _, _, audio in clips)
-    waves = np.zeros((len(clips), longest), np.float32)
-    for row, (_, _, audio) in zip(waves, clips, strict=True):
-        row[: len(audio.samples)] = audio.samples
-    yield Tensor("WAV", "FP32", waves)
-    yield Tensor("WAV_LENS", "INT32", np.array([[len(audio.samples)] for _, _, audio in clips], np.int32))
-    yield Tensor("SAMPLE_RATE", "INT32", np.array([[audio.sample_rate] for _, _, audio in clips], np.int32))
-    yield text_tensor("GT_TEXT", [text for text, _, _ in clips])
-    yield text_tensor("LANGUAGE", [language for _, language, _ in clips])
+def _tensors(clips: Sequence[_Spoken], taken: frozenset[str]) -> Iterator[Tensor]:
+    """The inputs of a request; voices and descriptions where there are any, and a server takes them.
+
+    Raises: DataError if a voice cannot be read.
+    """
+    yield from _waves("WAV", "SAMPLE_RATE", [clip.audio for clip in clips])
+    yield text_tensor("GT_TEXT", [clip.text for clip in clips])
+    yield text_tensor("LANGUAGE", [clip.language for clip in clips])
+    if "PROMPT_WAV" in taken and any(clip.voice is not None for clip in clips):
+        yield from _waves("PROMPT_WAV", "PROMPT_SAMPLE_RATE", [_recording(clip.voice) for clip in clips])
+    if "DESCRIPTION" in taken and any(clip.description for clip in clips):
+        yield text_tensor("DESCRIPTION", [clip.description for clip in clips])
+
+
+def _waves(name: str, rate_name: str, sounds: Sequence[Audio]) -> Iterator[Tensor]:
+    waves = np.zeros((len(sounds), max(len(sound.samples) for sound in sounds)), np.float32)
+    for row, sound in zip(waves, sounds, strict=True):
+        row[: len(sound.samples)] = sound.samples
+    yield Tensor(name, "FP32", waves)
+    yield Tensor(f"{name}_LENS", "INT32", np.array([[len(sound.samples)] for sound in sounds], np.int32))
+    yield Tensor(rate_name, "INT32", np.array([[sound.sample_rate] for sound in sounds], np.int32))
+
+
+def _recording(voice: Path | bytes | Audio | None) -> Audio:
+    """The sound of a voice; nothing where there is none."""
+    if voice is None:
+        return _NO_VOICE
+    return voice if isinstance(voice, Audio) else read_audio(voice)
 
 
 def _scores(response: InferResponse, count: int, url: str) -> list[Score]:

@@ -21,10 +21,14 @@ _OTHERS_S = 1.0
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Clips to be scored for `text`: `silence` always, `known` and `noise` where there is a test."""
+    """Clips to be scored for `text`: `silence` always, `known` and `noise` where there is a test.
+
+    The voice that they should have is that of `known`, or of nobody.
+    """
 
     text: str
     language: str
+    description: str
     min_reward: float
     silence: Audio
     known: Audio | None = None
@@ -48,6 +52,7 @@ def load_self_test(config: SelfTestConfig) -> SelfTest:
     return SelfTest(
         text=config.text,
         language=config.language,
+        description=config.description,
         min_reward=config.min_reward,
         silence=Audio(np.zeros(num_samples, np.float32), sample_rate),
         known=known,

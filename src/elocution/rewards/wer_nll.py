@@ -1,21 +1,25 @@
 """Harmonic WER + NLL reward: the wanted words were heard, and the sound makes them likely."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from elocution.config.tree import RewardConfig
-from elocution.measures import PhonemeScorer, Transcriber, check_recognisers, load_phoneme_scorer, load_transcriber
+from elocution.errors import RewardError
+from elocution.measures import Likelihood, check_recognisers
 from elocution.measures.compare import Comparison, compare, compare_by
+from elocution.measures.facts import SpokenText
+from elocution.measures.listener import build_hearing
 from elocution.rewards.base import FLOOR
 from elocution.rewards.combine import error_tanh, weighted_harmonic_mean
 from elocution.rewards.listening import ListeningReward
 from elocution.rewards.pool import ScoringPool
-from elocution.text.normalize import normalize
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["Comparing", "Heard", "SaidText", "WerNllReward", "harmonic_reward", "listen", "utilities"]
+__all__ = ["Comparing", "Heard", "SaidText", "WerNllReward", "harmonic_reward", "judge", "utilities"]
 
 
 Comparing = Callable[[str, str, str], Comparison]
@@ -23,6 +27,7 @@ Comparing = Callable[[str, str, str], Comparison]
 SaidText = tuple[Audio, str, str]
 """A clip, what it should say, and in which language (ISO 639-1)."""
 
+_NO_CODES = np.zeros((0, 1), np.int64)
 _FLOOR_PARTS = {"wer": 0.0, "nll": 0.0}
 
 
@@ -66,13 +71,16 @@ class WerNllReward(ListeningReward[SaidText, Heard]):
 
     def __init__(self, config: RewardConfig, pool: ScoringPool[SaidText, Heard] | None = None) -> None:
         check_recognisers(transcriber=config.asr, phoneme_scorer=config.nll)
+        for recogniser in config.asr_by_language.values():
+            check_recognisers(transcriber=recogniser.name)
         self._config = config
         super().__init__(
             pool
             or ScoringPool(
-                partial(_build_listener, config.asr, config.nll, partial(compare_by, config.metric, config.normalizer)),
+                partial(_Listener, config),
                 workers=config.workers,
                 timeout_s=config.timeout_s,
+                batch_size=config.batch_size,
             )
         )
 
@@ -98,17 +106,42 @@ class WerNllReward(ListeningReward[SaidText, Heard]):
         return Score(value, raw, heard.transcript, parts=parts)
 
 
-def _build_listener(asr: str, nll: str, compared: Comparing) -> Callable[[SaidText], Heard]:
-    return partial(listen, load_transcriber(asr), load_phoneme_scorer(nll), compared=compared)
+class _Listener:
+    """Hears clips one by one or together."""
+
+    def __init__(self, config: RewardConfig) -> None:
+        self._hear = build_hearing(config, words=True, likelihood=True)
+        self._compared = partial(compare_by, config.metric, config.normalizer)
+
+    def __call__(self, clip: SaidText) -> Heard:
+        return _raise_or_give(self._heard([clip])[0])
+
+    def together(self, clips: Sequence[SaidText]) -> list[Heard]:
+        """Raises: RewardError if one of them fails; each is then tried alone."""
+        return [_raise_or_give(one) for one in self._heard(clips)]
+
+    def _heard(self, clips: Sequence[SaidText]) -> list[Heard | RewardError]:
+        found = self._hear([SpokenText(audio, text, language, _NO_CODES) for audio, text, language in clips])
+        results: list[Heard | RewardError] = []
+        for (_, text, language), ((transcript, likelihood), failures) in zip(clips, found, strict=True):
+            if transcript is None or likelihood is None:
+                results.append(RewardError("; ".join(failures.values())))
+            else:
+                results.append(judge(text, language, transcript, likelihood, compared=self._compared))
+        return results
 
 
-def listen(transcriber: Transcriber, scorer: PhonemeScorer, clip: SaidText, *, compared: Comparing = compare) -> Heard:
-    """Transcribes a clip and scores its text. An empty transcript is WER 1, whatever the likelihood.
+def _raise_or_give(found: Heard | RewardError) -> Heard:
+    if isinstance(found, RewardError):
+        raise found
+    return found
 
-    A word recogniser finds words in noise, hum and music; where the phoneme recogniser hears no speech, nothing was
-    said, and the transcript is empty.
+
+def judge(text: str, language: str, transcript: str, likelihood: Likelihood, *, compared: Comparing = compare) -> Heard:
+    """What the recognisers' answers say of a clip. An empty transcript is WER 1, whatever the likelihood.
+
+    A word recogniser finds words in noise, hum and music; where the other recogniser hears no speech, nothing was said, and
+    the transcript is empty.
     """
-    audio, text, language = clip
-    likelihood = scorer.score(audio, normalize(text, language))
-    edits = compared(text, transcriber.transcribe(audio) if likelihood.is_speech else "", language)
+    edits = compared(text, transcript if likelihood.is_speech else "", language)
     return Heard(" ".join(edits.hypothesis), edits.counts.rate, likelihood.nll)

@@ -19,7 +19,7 @@ from elocution.errors import EngineError, EngineUnavailable
 from elocution.rollout.json_client import JsonClient, LateAnswer
 from elocution.rollout.launch import Server
 
-__all__ = ["Job", "Replica", "Replicas"]
+__all__ = ["Job", "Replica", "Replicas", "in_threads"]
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Replicas:
         Raises: EngineUnavailable.
         """
         try:
-            _in_threads([replica.server.start for replica in self._replicas])
+            in_threads([replica.server.start for replica in self._replicas])
         except BaseException:
             self.stop()
             raise
@@ -86,18 +86,18 @@ class Replicas:
         """Ends the servers that are ours; may be called twice."""
         for replica in self._replicas:
             replica.client.close()
-        _in_threads([replica.server.stop for replica in self._replicas])
+        in_threads([replica.server.stop for replica in self._replicas])
 
     def each(self, action: Callable[[JsonClient], Result]) -> list[Result]:
         """What `action` returns for every server that is up, in order."""
-        return _in_threads([partial(action, replica.client) for replica in self._up()])
+        return in_threads([partial(action, replica.client) for replica in self._up()])
 
     def restore(self) -> None:
         """Every server holds the wanted weights after this, or is left out from now on until it does.
 
         Raises: EngineError if a server refuses the weights; EngineUnavailable if no server is left.
         """
-        _in_threads([partial(self._bring_back, replica) for replica in self._replicas])
+        in_threads([partial(self._bring_back, replica) for replica in self._replicas])
         self._up()
 
     def restart(self) -> None:
@@ -105,8 +105,8 @@ class Replicas:
 
         Raises: EngineUnavailable.
         """
-        _in_threads([replica.server.stop for replica in self._replicas])
-        _in_threads([replica.server.start for replica in self._replicas])
+        in_threads([replica.server.stop for replica in self._replicas])
+        in_threads([replica.server.start for replica in self._replicas])
 
     def run(self, jobs: Sequence[Job[Result]]) -> Iterator[tuple[int, Result]]:
         """The number of each job and its result as soon as it is there; all were computed with the wanted weights.
@@ -141,7 +141,7 @@ class Replicas:
 
     def _check_weights(self) -> None:
         """As `restore`, with the servers that had lost their weights counted."""
-        loaded = _in_threads([partial(self._bring_back, replica) for replica in self._replicas])
+        loaded = in_threads([partial(self._bring_back, replica) for replica in self._replicas])
         self._up()
         self._count("reloads", sum(loaded))
 
@@ -213,8 +213,8 @@ class Replicas:
             self.counts[what] += number
 
 
-def _in_threads(actions: Sequence[Callable[[], Result]], threads: int = 64) -> list[Result]:
-    """Runs all and waits for all; raises the first error, with those not begun left out."""
+def in_threads(actions: Sequence[Callable[[], Result]], threads: int = 64) -> list[Result]:
+    """Runs all at once and waits for all; raises the first error, with those not begun left out."""
     if not actions:
         return []
     with ThreadPoolExecutor(min(threads, len(actions))) as pool:

@@ -12,19 +12,19 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from elocution.errors import EngineError
+from elocution.errors import EngineError, EngineUnavailable
 from elocution.rollout.sglang_protocol import GenerateResponse
 from elocution.types import Audio, FinishReason
 
-__all__ = ["check_version", "decode_answer_audio", "read_finish", "read_ids", "read_rows"]
+__all__ = ["check_version", "decode_answer_audio", "read_finish", "read_ids", "read_rows", "read_wanted"]
 
 
 def check_version(answer: GenerateResponse, version: int) -> None:
-    """Raises: EngineError if an id of the answer was drawn with other weights than those of `version`."""
+    """Raises: EngineUnavailable if an id of the answer was drawn with other weights than those of `version`."""
     info = answer.meta_info
     seen = {info.weight_version, *(span.version for span in info.weight_versions or ())}
     if seen != {str(version)}:
-        raise EngineError(
+        raise EngineUnavailable(
             f"SGLang drew with the weights {sorted(map(str, seen))} where version {version} was published; "
             "does another program update this server?"
         )
@@ -73,6 +73,19 @@ def read_ids(
     if any(value is None for value in values):
         raise EngineError("SGLang gave a log-prob that is not finite")
     return np.array(ids, dtype=np.int64)[:, None], np.array(values, dtype=np.float32)[:, None]
+
+
+def read_wanted(answer: GenerateResponse, wanted: int) -> float:
+    """The log-prob of id `wanted` at the one position that was drawn, nats.
+
+    Raises: EngineError if the server gave none, or none that is finite.
+    """
+    positions = answer.meta_info.output_token_ids_logprobs or [None]
+    values = {entry[1]: entry[0] for entry in positions[0] or []}
+    value = values.get(wanted)
+    if value is None:
+        raise EngineError(f"SGLang gave no finite log-prob of id {wanted}; does the server know token_ids_logprob?")
+    return value
 
 
 def read_rows(answer: GenerateResponse, limits: Sequence[int], max_new: int) -> NDArray[np.int64]:

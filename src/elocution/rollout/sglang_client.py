@@ -7,14 +7,15 @@ import asyncio
 import itertools
 import logging
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 import httpx2
 from pydantic import ValidationError
 
-from elocution.errors import ConfigError, EngineError
+from elocution.errors import ConfigError, EngineError, EngineUnavailable
+from elocution.rollout.background import results_of
 from elocution.rollout.sglang_protocol import (
     AbortRequest,
     ContinueGeneration,
@@ -65,7 +66,7 @@ class ServerCounts:
 
     requests: int = 0
     retries: int = 0
-    timeouts: int = 0
+    late: int = 0
     aborted: int = 0
 
     def metrics(self) -> dict[str, float]:
@@ -102,19 +103,40 @@ class SglangServers:
         self._servers = [_Server(url) for url in urls]
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateResponse]:
-        """The answer to each request, in order. Every try has a request id of its own, which the answer must repeat.
+        """The answer to each request, in order; errors as in `stream`."""
+        answers = dict(self.stream(requests))
+        return [answers[index] for index in range(len(requests))]
 
-        Raises: EngineError if a server refuses a request, or a request has used up its tries.
+    def stream(self, requests: Sequence[GenerateRequest]) -> Generator[tuple[int, GenerateResponse]]:
+        """The number of each request and its answer, as soon as it is there.
+
+        Every try has a request id of its own, which the answer must repeat. Requests that are open when the iterator is
+        closed are given up.
+
+        Raises: EngineUnavailable if a request has used up its tries; EngineError if a server refuses one.
         """
         for server in self._servers:
             server.failures = 0  # a server that was down may be up again
 
-        async def all_of_them() -> list[GenerateResponse]:
+        async def all_of_them(found: Callable[[tuple[int, GenerateResponse]], None]) -> None:
             slots = asyncio.Semaphore(self.settings.max_in_flight * len(self._servers))
-            async with self._client() as client:
-                return list(await _gather([self._generate_one(client, slots, request) for request in requests]))
 
-        return asyncio.run(all_of_them())
+            async def one(index: int, request: GenerateRequest) -> None:
+                found((index, await self._generate_one(client, slots, request)))
+
+            async with self._client() as client:
+                await _gather([one(index, request) for index, request in enumerate(requests)])
+
+        yield from results_of(all_of_them)
+
+    def one_by_one(self) -> "list[SglangServers]":
+        """Each server as a pool of its own, whose counts are those of this one."""
+        alone = []
+        for server in self._servers:
+            pool = SglangServers(replace(self.settings, urls=(server.url,)), transport=self._transport)
+            pool.counts = self.counts
+            alone.append(pool)
+        return alone
 
     def model_info(self) -> list[ModelInfo]:
         """What each server says that it serves."""
@@ -143,14 +165,18 @@ class SglangServers:
     def update_weight_version(self, message: UpdateWeightVersion) -> None:
         self._check(self._everywhere("POST", "/update_weight_version", message, _parser(UpdateWeightsResult)))
 
-    def load_adapter(self, message: LoadLoraAdapter) -> None:
-        """Raises: EngineError if a server did not load the adapter, or does not list it afterwards."""
+    def load_adapter(self, message: LoadLoraAdapter) -> list[set[str]]:
+        """The names of the adapters that each server has then.
+
+        Raises: EngineError if a server did not load the adapter, or does not list it afterwards.
+        """
         results = self._everywhere("POST", "/load_lora_adapter", message, _parser(LoraResult))
         for server, result in zip(self._servers, results, strict=True):
             if not result.success or message.lora_name not in (result.loaded_adapters or {}):
                 raise EngineError(
                     f"{server.url} did not load the adapter {message.lora_path}: {result.error_message or result}"
                 )
+        return [set(result.loaded_adapters or ()) for result in results]
 
     def unload_adapter(self, message: UnloadLoraAdapter) -> None:
         for server, result in zip(
@@ -192,7 +218,7 @@ class SglangServers:
                 except _Passing as error:
                     server.failures += 1
                     if attempt >= self.settings.max_retries:
-                        raise EngineError(
+                        raise EngineUnavailable(
                             f"a request to SGLang failed {attempt + 1} times, last at {server.url}: {error}"
                         ) from error
                     logger.warning("%s: %s; trying again", server.url, error)
@@ -210,7 +236,7 @@ class SglangServers:
             async with asyncio.timeout(self.settings.timeout_s):
                 response = await client.post(f"{server.url}/generate", json=request.to_wire())
         except TimeoutError as error:
-            self.counts.timeouts += 1
+            self.counts.late += 1
             await self._abandon(client, server, request.rid)
             raise _Passing(f"no answer in {self.settings.timeout_s:g} s") from error
         except httpx2.TransportError as error:
@@ -243,7 +269,10 @@ class SglangServers:
     def _everywhere(
         self, method: str, path: str, message: SglangMessage | None, parse: Callable[[httpx2.Response], _Answer]
     ) -> list[_Answer]:
-        """One call to every server, all at once, not tried again. Raises: EngineError naming the server that failed."""
+        """One call to every server, all at once, not tried again.
+
+        Raises: EngineUnavailable naming the server that cannot be reached, fails or is late; EngineError if one refuses.
+        """
 
         async def one(client: httpx2.AsyncClient, server: _Server) -> _Answer:
             body = None if message is None else message.to_wire()
@@ -251,13 +280,16 @@ class SglangServers:
                 async with asyncio.timeout(self.settings.sync_timeout_s):
                     response = await client.request(method, f"{server.url}{path}", json=body)
             except TimeoutError as error:
-                raise EngineError(f"{server.url}{path} gave no answer in {self.settings.sync_timeout_s:g} s") from error
+                raise EngineUnavailable(
+                    f"{server.url}{path} gave no answer in {self.settings.sync_timeout_s:g} s"
+                ) from error
             except httpx2.TransportError as error:
-                raise EngineError(
+                raise EngineUnavailable(
                     f"cannot reach {server.url}{path}: {type(error).__name__}: {error}; is the server up?"
                 ) from error
             if response.status_code != 200:
-                raise EngineError(f"{server.url}{path} failed, status {response.status_code}: {response.text[:500]}")
+                kind = EngineUnavailable if response.status_code in _PASSING_STATUS else EngineError
+                raise kind(f"{server.url}{path} failed, status {response.status_code}: {response.text[:500]}")
             try:
                 return parse(response)
             except ValidationError as error:

@@ -72,6 +72,9 @@ class GenerateRequest(SglangMessage):
     input_ids: tuple[int, ...] | None = None
     audio_data: tuple[str, ...] | None = None
     return_logprob: bool | None = None
+    logprob_start_len: int | None = None
+    token_ids_logprob: tuple[int, ...] | None = None
+    modalities: tuple[str, ...] | None = None
     return_prompt_token_ids: bool | None = None
     custom_logit_processor: str | None = None
     lora_path: str | None = None
@@ -105,7 +108,9 @@ class VersionSpan(SglangMessage):
 class MetaInfo(SglangMessage):
     """What the server says about an answer.
 
-    `output_token_logprobs` holds (log-prob or None, id, text or None) of each drawn id, nats.
+    `output_token_logprobs` holds (log-prob or None, id, text or None) of each drawn id, nats;
+    `input_token_logprobs` the same of the prompt's ids from `logprob_start_len` on, the first of them None;
+    `output_token_ids_logprobs` those of the ids in the request's `token_ids_logprob`, for each drawn position.
     Source: `_handle_batch_output` and `add_logprob_to_meta_info` of `TokenizerManager`,
     sglang/srt/managers/tokenizer_manager.py; `add_weight_versions_to_meta_info`, sglang/srt/utils/weight_versions.py.
     """
@@ -116,7 +121,9 @@ class MetaInfo(SglangMessage):
     completion_tokens: int
     weight_version: str | None = None
     weight_versions: list[VersionSpan] | None = None
+    input_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
     output_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
+    output_token_ids_logprobs: list[list[tuple[float | None, int, str | None]] | None] | None = None
 
 
 class GenerateResponse(SglangMessage):

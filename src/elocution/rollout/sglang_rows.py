@@ -19,7 +19,8 @@ from elocution.errors import ConfigError, DataError, EngineError
 from elocution.policies.base import Policy
 from elocution.rollout.agreement import score_completions
 from elocution.rollout.base import RolloutRequest, as_stream
-from elocution.rollout.sglang import check_answers_uncrossed, check_servers
+from elocution.rollout.canary import check_answers_uncrossed
+from elocution.rollout.sglang import check_servers
 from elocution.rollout.sglang_answers import check_version, decode_answer_audio, read_finish, read_rows
 from elocution.rollout.sglang_client import SglangServers
 from elocution.rollout.sglang_protocol import GenerateRequest, GenerateResponse, SamplingParams

@@ -27,7 +27,8 @@ class SglangSettings:
 
     `legal` says how draws keep to the policy's legal ids: `mask` has the server do it (`sglang_legal`); `redraw` draws a
     completion with an illegal id again, at most `max_redraws` times. `max_mean_gap` bounds the mean `|engine - policy|`
-    log-prob of the probes after each publish, nats. `sampling` holds further sampling parameters; all that change the
+    log-prob of the probes after each publish, nats. `max_recoveries` is how often servers that fail within a batch are
+    revived. `sampling` holds further sampling parameters; all that change the
     distribution are refused.
 
     Raises: ConfigError if a value cannot be used.
@@ -36,6 +37,7 @@ class SglangSettings:
     legal: Literal["mask", "redraw"] = "mask"
     max_redraws: int = 5
     max_mean_gap: float = 0.05
+    max_recoveries: int = 3
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

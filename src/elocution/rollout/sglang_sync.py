@@ -11,12 +11,15 @@ from elocution.files import reporting_disk_errors
 from elocution.rollout.sglang_client import SglangServers
 from elocution.rollout.sglang_protocol import (
     LoadLoraAdapter,
+    ModelInfo,
     UnloadLoraAdapter,
     UpdateWeightsFromDisk,
     UpdateWeightVersion,
 )
 
 __all__ = ["SglangSync"]
+
+_ADAPTER = "policy-"  # how the names of adapters that this program loads begin
 
 
 class SglangSync:
@@ -36,6 +39,8 @@ class SglangSync:
         self._last: Path | None = None
         self._adapter: str | None = None
         self._live: int | None = None
+        self._loaded: tuple[Path, int] | None = None
+        self._num_loads = 0
 
     @property
     def adapter(self) -> str | None:
@@ -55,32 +60,65 @@ class SglangSync:
             return
         self._live = None
         path = self._write(version)
-        self._servers.pause()
-        if self.kind == "weights":
-            self._servers.update_weights(UpdateWeightsFromDisk(model_path=str(path), weight_version=str(version)))
-        else:
-            self._publish_adapter(path, version)
-        for info in self._servers.model_info():
-            wrong_path = self.kind == "weights" and info.model_path != str(path)
-            if info.weight_version != str(version) or wrong_path:
-                raise EngineError(
-                    f"a server says it has version {info.weight_version} of {info.model_path} after it was given "
-                    f"version {version} at {path}"
-                )
-        self._servers.resume()
+        self.load(path, version, kind=self.kind)
         if self._last is not None and self._last != path:
             shutil.rmtree(self._last, ignore_errors=True)
         self._last, self._live = path, version
 
-    def _publish_adapter(self, path: Path, version: int) -> None:
-        # A new name each time: prompts are cached by adapter, and an old one that still runs is not changed under it.
-        name = f"policy-{version}"
-        self._servers.load_adapter(LoadLoraAdapter(lora_name=name, lora_path=str(path)))
-        if self._adapter is not None and self._adapter != name:
-            self._servers.unload_adapter(UnloadLoraAdapter(lora_name=self._adapter))
-        self._adapter = name
-        self._servers.flush_cache()
-        self._servers.update_weight_version(UpdateWeightVersion(new_version=str(version)))
+    def load(self, path: Path, version: int, *, kind: Literal["weights", "adapter"]) -> None:
+        """As `publish`, of a folder that is there already.
+
+        Raises: EngineError if a server did not take the weights.
+        """
+        self._loaded = None
+        # A new name each time: prompts are cached by adapter, and one that still runs is not changed under it.
+        self._adapter = None if kind == "weights" else f"{_ADAPTER}{self._num_loads}"
+        self._num_loads += 1
+        self._load_into(self._servers, path, version)
+        self._loaded = path, version
+
+    def restore(self) -> int:
+        """Loads what was loaded last into the servers that do not say they have it; returns how many these were.
+
+        A server that was started again has what it was launched with.
+
+        Raises: EngineError if nothing was loaded, or a server does not take it.
+        """
+        if self._loaded is None:
+            raise EngineError("no weights have been published to the SGLang servers")
+        path, version = self._loaded
+        lost = [
+            server
+            for server, info in zip(self._servers.one_by_one(), self._servers.model_info(), strict=True)
+            if not self._has(info, path, version)
+        ]
+        for server in lost:
+            self._load_into(server, path, version)
+        return len(lost)
+
+    def _has(self, info: ModelInfo, path: Path, version: int) -> bool:
+        is_right_path = self._adapter is not None or info.model_path == str(path)
+        return info.weight_version == str(version) and is_right_path
+
+    def _load_into(self, servers: SglangServers, path: Path, version: int) -> None:
+        servers.pause()
+        if self._adapter is None:
+            servers.update_weights(UpdateWeightsFromDisk(model_path=str(path), weight_version=str(version)))
+        else:
+            for server in servers.one_by_one():
+                (loaded,) = server.load_adapter(LoadLoraAdapter(lora_name=self._adapter, lora_path=str(path)))
+                for old in sorted(loaded - {self._adapter}):
+                    if old.startswith(_ADAPTER):
+                        server.unload_adapter(UnloadLoraAdapter(lora_name=old))
+            servers.flush_cache()
+            servers.update_weight_version(UpdateWeightVersion(new_version=str(version)))
+        for info in servers.model_info():
+            if not self._has(info, path, version):
+                raise EngineError(
+                    f"a server says it has version {info.weight_version} of {info.model_path} after it was given "
+                    f"version {version} at {path}"
+                )
+        servers.resume()
 
     def _write(self, version: int) -> Path:
         """The folder of `version`, whole and on the disk: a server that fails to load reads the same folder again."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elocution.codecs.base import Codec
-from elocution.policies.base import Policy
+from elocution.policies.base import ForcesCells, Policy
 from elocution.rollout.base import RolloutEngine, RolloutRequest, in_order
 from elocution.rollout.outcomes import classify_outcome
 from elocution.types import Audio, Completion, FinishReason, Rollout, Utterance, Voice
@@ -99,7 +99,8 @@ class Speaker:
         ]
 
     def _budget(self, utterance: Utterance) -> int:
-        return token_budget(utterance.text, max_codes_per_char=self._max_codes_per_char, min_codes=self._min_codes)
+        budget = token_budget(utterance.text, max_codes_per_char=self._max_codes_per_char, min_codes=self._min_codes)
+        return budget + self._policy.flush_rows if isinstance(self._policy, ForcesCells) else budget
 
     def voice(self, rows: Sequence[tuple[Utterance, Completion]], known: dict[bytes, Audio]) -> list[Rollout]:
         """Makes completions audible. `known` holds the clips of codes that were decoded before, and gets the new ones."""
@@ -116,7 +117,9 @@ class Speaker:
         for (utterance, completion), clip, key in zip(rows, codes, keys, strict=True):
             sound = known[key] if len(clip) else None
             reason = FinishReason.STOP if self._keep_truncated else completion.finish_reason
-            rollouts.append(Rollout(utterance, completion, clip, sound, classify_outcome(clip, sound, reason)))
+            outcome = classify_outcome(clip, sound, reason)
+            actions = self._policy.actions(completion.ids) if isinstance(self._policy, ForcesCells) else None
+            rollouts.append(Rollout(utterance, completion, clip, sound, outcome, actions))
         return rollouts
 
     def _decode(self, clips: Sequence[tuple[Voice | None, NDArray[np.int64]]]) -> list[Audio]:

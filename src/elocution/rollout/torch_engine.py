@@ -60,18 +60,21 @@ class TorchEngine:
         prompt_of = {index: place for place, index in enumerate(dict.fromkeys(index for index, _ in rows))}
         row_prompt = torch.tensor([prompt_of[index] for index, _ in rows], device="cpu")
         longest, channels = max(requests[index].max_new for index, _ in rows), self._policy.num_channels
-        logits = self._model.prefill([requests[index].prompt_ids for index in prompt_of], row_prompt, longest)
-        device = logits.device
+        choices = self._model.prefill([requests[index].prompt_ids for index in prompt_of], row_prompt, longest)
+        device = choices.device
         budgets = torch.tensor([requests[index].max_new for index, _ in rows], device=device)
-        legal = self._policy.legal_ids.to(device)
         uniforms = _uniforms([requests[index].seeds[sibling] for index, sibling in rows], longest, channels).to(device)
         stops = torch.tensor(sorted(self._policy.stop_ids), device=device)
         ids = torch.zeros(longest, len(rows), channels, dtype=torch.long, device=device)
         logprobs = torch.zeros(longest, len(rows), channels, device=device)
         active = torch.arange(len(rows), device=device)  # row of the batch behind each row of the model
         for position in range(longest):
-            choice, logprob = _draw(logits, uniforms[position, active], self.temperature)
-            drawn = legal[choice]
+            try:
+                drawn, logprob = choices.draw(uniforms[position, active], self.temperature)
+            except FloatingPointError as error:
+                raise EngineError(
+                    "the policy's probabilities are not finite; its weights or the temperature are broken"
+                ) from error
             ids[position, active] = drawn
             logprobs[position, active] = logprob
             stop = torch.isin(drawn[:, 0], stops)
@@ -90,7 +93,7 @@ class TorchEngine:
                     break
                 self._model.keep(rows_left)
                 active, drawn = active[rows_left], drawn[rows_left]
-            logits = self._model.step(drawn)
+            choices = self._model.step(drawn)
 
 
 def _fill_holes(live: Tensor) -> Tensor:
@@ -109,19 +112,3 @@ def _uniforms(seeds: Sequence[tuple[int, ...]], positions: int, channels: int) -
         for seed in seeds
     ]
     return torch.from_numpy(np.stack(drawn, axis=1).astype(np.float32))
-
-
-def _draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Indices drawn from softmax(logits / temperature), and their log-probs. Shapes: [B, C, K], [B, C] -> [B, C] each.
-
-    Raises: EngineError if a probability is not finite.
-    """
-    logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
-    cumulative = logprobs.exp().cumsum(dim=-1)
-    total = cumulative[..., -1]
-    if not bool(torch.isfinite(total).all()):
-        raise EngineError("the policy's probabilities are not finite; its weights or the temperature are broken")
-    # Rounding can leave the total a little off 1; an id of probability 0 is never drawn.
-    choice = torch.searchsorted(cumulative, (uniforms * total)[..., None], right=True)
-    choice = choice.clamp_max(logits.shape[-1] - 1)
-    return choice[..., 0], logprobs.gather(-1, choice)[..., 0]

@@ -1,1 +1,1 @@
-"""Servers: rewards over KServe v2."""
+"""Servers: rewards over KServe v2; speech over SGLang's and OpenAI's interfaces."""

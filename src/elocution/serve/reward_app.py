@@ -1,9 +1,6 @@
 """The reward server's HTTP layer: KServe v2 routes, bodies read within limits, every error a named answer."""
 
-import asyncio
 import gzip
-import hmac
-import logging
 import time
 import zlib
 from collections.abc import Mapping
@@ -12,18 +9,15 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from elocution import __version__
 from elocution.errors import ProtocolError
 from elocution.kserve import JSON_LENGTH_HEADER, decode_request, encode_response
 from elocution.serve.batching import Busy
+from elocution.serve.http import RequestError, answer_errors, check_token, read_body, too_large
 from elocution.serve.metrics import RewardMetrics
 from elocution.serve.reward_model import (
-    RequestError,
     RewardModel,
     describe_model,
     output_tensors,
@@ -33,10 +27,8 @@ from elocution.serve.scoring import ScoringQueue
 
 __all__ = ["MODEL_VERSION", "RewardService", "build_app"]
 
-logger = logging.getLogger(__name__)
-
 MODEL_VERSION = "1"
-_BODY_TIMEOUT_S = 60.0
+_MAX_BODY = "reward_server.max_body_mib"
 _SMALLEST_COMPRESSED = 1024  # bytes of an answer
 _WINDOW_BITS = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 
@@ -57,9 +49,7 @@ class RewardService:
 def build_app(service: RewardService) -> FastAPI:
     """The routes. Health and server metadata are open; all else needs the token where there is one."""
     app = FastAPI(title="elocution rewards", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_exception_handler(RequestError, _answer_error)
-    app.add_exception_handler(HTTPException, _answer_http_error)
-    app.add_exception_handler(Exception, _answer_bug)
+    answer_errors(app)
 
     @app.get("/v2")
     async def server_metadata() -> dict[str, Any]:
@@ -73,14 +63,14 @@ def build_app(service: RewardService) -> FastAPI:
     @app.get("/v2/models/{name}/ready")
     @app.get("/v2/models/{name}/versions/{version}/ready")
     async def model_ready(request: Request, name: str, version: str = MODEL_VERSION) -> Response:
-        _check_token(request, service.token)
+        check_token(request, service.token)
         _find(service, name, version)
         return Response()
 
     @app.get("/v2/models/{name}")
     @app.get("/v2/models/{name}/versions/{version}")
     async def model_metadata(request: Request, name: str, version: str = MODEL_VERSION) -> dict[str, Any]:
-        _check_token(request, service.token)
+        check_token(request, service.token)
         model = _find(service, name, version)
         return describe_model(model, version=MODEL_VERSION, reward_version=service.reward_version)
 
@@ -105,17 +95,19 @@ def build_app(service: RewardService) -> FastAPI:
 
         @app.get("/metrics")
         async def metrics(request: Request) -> Response:
-            _check_token(request, service.token)
+            check_token(request, service.token)
             return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
 
 
 async def _infer(service: RewardService, request: Request, name: str, version: str) -> Response:
-    _check_token(request, service.token)
+    check_token(request, service.token)
     model = _find(service, name, version)
     body = _decompress(
-        await _read_body(request, service.max_body), request.headers.get("content-encoding", ""), service.max_body
+        await read_body(request, service.max_body, _MAX_BODY),
+        request.headers.get("content-encoding", ""),
+        service.max_body,
     )
     try:
         message = decode_request(body, _json_length(request))
@@ -139,14 +131,6 @@ async def _infer(service: RewardService, request: Request, name: str, version: s
     return Response(content, headers=answer.headers | headers)
 
 
-def _check_token(request: Request, token: str | None) -> None:
-    sent = request.headers.get("authorization", "")
-    if token is not None and not hmac.compare_digest(sent.encode(), f"Bearer {token}".encode()):
-        raise RequestError(
-            "unauthorized", "send the server's token as 'Authorization: Bearer TOKEN'", HTTPStatus.UNAUTHORIZED
-        )
-
-
 def _find(service: RewardService, name: str, version: str) -> RewardModel:
     if name not in service.models or version != MODEL_VERSION:
         known = ", ".join(f"{known} version {MODEL_VERSION}" for known in service.models)
@@ -156,27 +140,6 @@ def _find(service: RewardService, name: str, version: str) -> RewardModel:
             HTTPStatus.NOT_FOUND,
         )
     return service.models[name]
-
-
-async def _read_body(request: Request, largest: int) -> bytes:
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > largest:
-        raise _too_large(f"{announced} bytes", largest)
-    chunks, size = [], 0
-    try:
-        async with asyncio.timeout(_BODY_TIMEOUT_S):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > largest:
-                    raise _too_large("more bytes", largest)
-                chunks.append(chunk)
-    except ClientDisconnect as error:
-        raise RequestError("cut_body", "the client went away before its body was whole") from error
-    except TimeoutError as error:
-        raise RequestError(
-            "slow_body", f"the body did not arrive within {_BODY_TIMEOUT_S:g} s", HTTPStatus.REQUEST_TIMEOUT
-        ) from error
-    return b"".join(chunks)
 
 
 def _decompress(body: bytes, encoding: str, largest: int) -> bytes:
@@ -194,18 +157,10 @@ def _decompress(body: bytes, encoding: str, largest: int) -> bytes:
     except zlib.error as error:
         raise RequestError("malformed_encoding", f"the body is no {encoding} stream: {error}") from error
     if len(plain) > largest:
-        raise _too_large("more bytes once decompressed", largest)
+        raise too_large("more bytes once decompressed", largest, _MAX_BODY)
     if not stream.eof or stream.unused_data:
         raise RequestError("malformed_encoding", f"the {encoding} stream is cut short or has something behind it")
     return plain
-
-
-def _too_large(found: str, largest: int) -> RequestError:
-    return RequestError(
-        "body_too_large",
-        f"the body has {found}, the limit is {largest} (reward_server.max_body_mib)",
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    )
 
 
 def _json_length(request: Request) -> int | None:
@@ -228,26 +183,3 @@ def _compress(body: bytes, accepted: str) -> tuple[bytes, dict[str, str]]:
     if "deflate" in names:
         return zlib.compress(body, 1), {"Content-Encoding": "deflate"}
     return body, {}
-
-
-async def _answer_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestError)
-    headers = {}
-    if error.status is HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["Retry-After"] = "1"
-    if error.status is HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": str(error), "kind": error.kind}, status_code=error.status, headers=headers)
-
-
-async def _answer_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    reason = f"{request.method} {request.url.path[:120]}: {error.detail}"
-    kind = HTTPStatus(error.status_code).name.lower()
-    return JSONResponse({"error": reason, "kind": kind}, status_code=error.status_code, headers=error.headers)
-
-
-async def _answer_bug(request: Request, error: Exception) -> Response:
-    logger.error("a request failed", exc_info=error)
-    reason = f"the server failed: {type(error).__name__}: {error}"
-    return JSONResponse({"error": reason, "kind": "internal_error"}, status_code=HTTPStatus.INTERNAL_SERVER_ERROR)

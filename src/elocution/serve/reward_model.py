@@ -14,6 +14,7 @@ import numpy as np
 from elocution.config.tree import RewardServerConfig
 from elocution.errors import ProtocolError
 from elocution.kserve import InferRequest, Tensor, text_tensor, texts_of
+from elocution.serve.http import RequestError
 from elocution.serve.scoring import Clip, Status, Verdict
 from elocution.text.normalize import normalize
 from elocution.types import Audio
@@ -23,7 +24,6 @@ __all__ = [
     "DEFAULT_SAMPLE_RATE",
     "OUTPUTS",
     "CodeModel",
-    "RequestError",
     "RewardModel",
     "WaveModel",
     "describe_model",
@@ -35,14 +35,6 @@ DEFAULT_SAMPLE_RATE = 16_000
 _SAMPLE_RATES = (4_000, 384_000)
 # Full scale is 1; a decoder may overshoot, but samples beyond this are on another scale, such as that of int16.
 _LARGEST_SAMPLE = 4.0
-
-
-class RequestError(ProtocolError):
-    """A request that cannot be answered: `kind` names the reason for programs, `status` is the HTTP status."""
-
-    def __init__(self, kind: str, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
-        super().__init__(message)
-        self.kind, self.status = kind, status
 
 
 @dataclass(frozen=True)
@@ -85,17 +77,18 @@ class CodeModel:
     def inputs(self) -> dict[str, tuple[str, list[int]]]:
         """Datatype and shape of every input, -1 for what is free."""
         frames = [-1, -1] if self.num_codebooks == 1 else [-1, -1, self.num_codebooks]
-        return {"TOKENS": ("INT32", frames), "TOKEN_LENS": ("INT32", [-1, 1]), **_TEXT_INPUTS}
+        return {"TOKENS": ("INT32", frames), "TOKEN_LENS": ("INT32", [-1, 1]), **_TEXT_INPUTS, **_PROMPT_INPUTS}
 
     def read(self, request: InferRequest) -> list[Clip]:
         """The clips of `request`; one of length 0 is a completion without speech, not an error.
 
         Raises: RequestError naming the tensor and the row, what was expected and what came.
         """
-        _check_inputs(request, self.inputs(), optional=("LANGUAGE",), model=self.name)
+        _check_inputs(request, self.inputs(), optional=("LANGUAGE", *_PROMPT_INPUTS), model=self.name)
         _check_batch(request, self.inputs(), self.limits.max_batch_size)
         tokens = request.inputs["TOKENS"].values.astype(np.int64)
         lengths = _lengths(request, "TOKEN_LENS", tokens.shape[1])
+        descriptions = _descriptions(request, self.limits)
         clips = []
         for row, (text, language) in enumerate(_texts(request, self.languages, self.limits.max_text_chars)):
             codes = tokens[row, : lengths[row]].reshape(lengths[row], self.num_codebooks)
@@ -106,7 +99,8 @@ class CodeModel:
                     f"TOKENS row {row} spans {codes.min()} to {codes.max()}, the codebook has 0 to "
                     f"{self.codebook_size - 1}; send codec codes, not vocabulary ids or stop ids",
                 )
-            clips.append(Clip(text, language, codes, len(codes) / self.frame_rate))
+            voice = _voice(request, row, self.limits)
+            clips.append(Clip(text, language, codes, len(codes) / self.frame_rate, voice, descriptions[row]))
         return clips
 
 
@@ -125,6 +119,7 @@ class WaveModel:
             "WAV_LENS": ("INT32", [-1, 1]),
             "SAMPLE_RATE": ("INT32", [-1, 1]),
             **_TEXT_INPUTS,
+            **_PROMPT_INPUTS,
         }
 
     def read(self, request: InferRequest) -> list[Clip]:
@@ -132,31 +127,31 @@ class WaveModel:
 
         Raises: RequestError naming the tensor and the row, what was expected and what came.
         """
-        _check_inputs(request, self.inputs(), optional=("LANGUAGE", "SAMPLE_RATE"), model=self.name)
+        _check_inputs(request, self.inputs(), optional=("LANGUAGE", "SAMPLE_RATE", *_PROMPT_INPUTS), model=self.name)
         _check_batch(request, self.inputs(), self.limits.max_batch_size)
-        waves = request.inputs["WAV"].values
-        lengths = _lengths(request, "WAV_LENS", waves.shape[1])
+        descriptions = _descriptions(request, self.limits)
         clips = []
         for row, (text, language) in enumerate(_texts(request, self.languages, self.limits.max_text_chars)):
-            samples = np.ascontiguousarray(waves[row, : lengths[row]], dtype=np.float32)
-            rate = _sample_rate(request, row)
-            _check_duration(row, f"{len(samples)} samples", len(samples) / rate, self.limits.max_clip_s)
-            if not np.isfinite(samples).all():
-                raise RequestError("sample_not_finite", f"WAV row {row} holds samples that are not finite")
-            peak = float(np.abs(samples).max(initial=0.0))
-            if peak > _LARGEST_SAMPLE:
-                raise RequestError("sample_out_of_range", f"WAV row {row} reaches {peak:g}; full scale is 1")
-            clips.append(Clip(text, language, Audio(samples, rate), len(samples) / rate))
+            sound = _sound(request, "WAV", row, _sample_rate(request, "SAMPLE_RATE", row), self.limits)
+            voice = _voice(request, row, self.limits)
+            clips.append(Clip(text, language, sound, sound.duration_s, voice, descriptions[row]))
         return clips
 
 
 RewardModel = CodeModel | WaveModel
 
 _TEXT_INPUTS = {"GT_TEXT": ("BYTES", [-1, 1]), "LANGUAGE": ("BYTES", [-1, 1])}
+# What the clip should sound like, for measures that compare; all of it may be left out.
+_PROMPT_INPUTS = {
+    "PROMPT_WAV": ("FP32", [-1, -1]),
+    "PROMPT_WAV_LENS": ("INT32", [-1, 1]),
+    "PROMPT_SAMPLE_RATE": ("INT32", [-1, 1]),
+    "DESCRIPTION": ("BYTES", [-1, 1]),
+}
 
 
 def describe_model(model: RewardModel, *, version: str, reward_version: str) -> dict[str, Any]:
-    """KServe's metadata of `model`. LANGUAGE and SAMPLE_RATE may be left out of a request."""
+    """KServe's metadata of `model`. LANGUAGE, SAMPLE_RATE, DESCRIPTION and what begins with PROMPT may be left out."""
     return {
         "name": model.name,
         "versions": [version],
@@ -271,11 +266,52 @@ def _texts(request: InferRequest, languages: Sequence[str], longest: int) -> lis
     return list(zip(texts, spoken, strict=True))
 
 
-def _sample_rate(request: InferRequest, row: int) -> int:
-    if "SAMPLE_RATE" not in request.inputs:
+def _sound(request: InferRequest, name: str, row: int, rate: int, limits: RewardServerConfig) -> Audio:
+    """What row `row` of the waveforms `name` holds."""
+    waves = request.inputs[name].values
+    length = _lengths(request, f"{name}_LENS", waves.shape[1])[row]
+    samples = np.ascontiguousarray(waves[row, :length], dtype=np.float32)
+    _check_duration(row, f"{len(samples)} samples of {name}", len(samples) / rate, limits.max_clip_s)
+    if not np.isfinite(samples).all():
+        raise RequestError("sample_not_finite", f"{name} row {row} holds samples that are not finite")
+    peak = float(np.abs(samples).max(initial=0.0))
+    if peak > _LARGEST_SAMPLE:
+        raise RequestError("sample_out_of_range", f"{name} row {row} reaches {peak:g}; full scale is 1")
+    return Audio(samples, rate)
+
+
+def _voice(request: InferRequest, row: int, limits: RewardServerConfig) -> Audio | None:
+    """The recording of the voice that row `row` should have; None if the request has none for it."""
+    if "PROMPT_WAV" not in request.inputs:
+        return None
+    if "PROMPT_WAV_LENS" not in request.inputs:
+        raise RequestError("missing_input", "the input PROMPT_WAV_LENS is missing; PROMPT_WAV needs it")
+    sound = _sound(request, "PROMPT_WAV", row, _sample_rate(request, "PROMPT_SAMPLE_RATE", row), limits)
+    return sound if len(sound.samples) else None
+
+
+def _descriptions(request: InferRequest, limits: RewardServerConfig) -> list[str]:
+    """What each row should sound like, empty where the request does not say."""
+    if "DESCRIPTION" not in request.inputs:
+        return [""] * len(request.inputs["GT_TEXT"].values)
+    try:
+        found = texts_of(request.inputs["DESCRIPTION"])
+    except ProtocolError as error:
+        raise RequestError("not_utf8", str(error)) from error
+    for row, text in enumerate(found):
+        if len(text) > limits.max_text_chars:
+            raise RequestError(
+                "text_too_long",
+                f"DESCRIPTION row {row} has {len(text)} characters, at most {limits.max_text_chars}",
+            )
+    return found
+
+
+def _sample_rate(request: InferRequest, name: str, row: int) -> int:
+    if name not in request.inputs:
         return DEFAULT_SAMPLE_RATE
-    rate = int(request.inputs["SAMPLE_RATE"].values[row, 0])
+    rate = int(request.inputs[name].values[row, 0])
     low, high = _SAMPLE_RATES
     if not low <= rate <= high:
-        raise RequestError("wrong_sample_rate", f"SAMPLE_RATE row {row} is {rate} Hz, expected {low} to {high}")
+        raise RequestError("wrong_sample_rate", f"{name} row {row} is {rate} Hz, expected {low} to {high}")
     return rate

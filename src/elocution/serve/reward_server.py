@@ -1,14 +1,10 @@
 """The reward server as a process: load, test, listen, drain."""
 
-import errno
-import ipaddress
 import logging
-import math
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
-import uvicorn
 from prometheus_client import start_http_server
 
 from elocution.assets import resolve_path
@@ -16,7 +12,7 @@ from elocution.codecs import load_codec
 from elocution.codecs.base import Codec
 from elocution.config.secrets import read_secret
 from elocution.config.tree import RunConfig
-from elocution.errors import ConfigError, RewardError, ServerError
+from elocution.errors import ConfigError, RewardError
 from elocution.rewards import load_reward
 from elocution.rewards.languages import check_languages
 from elocution.rewards.self_test import SelfTest, check_scores, load_self_test
@@ -24,9 +20,10 @@ from elocution.serve.metrics import RewardMetrics
 from elocution.serve.reward_app import RewardService, build_app
 from elocution.serve.reward_model import CodeModel, WaveModel
 from elocution.serve.scoring import Clip, ClipScorer, ScoringQueue, describe_version
+from elocution.serve.sockets import bind, is_loopback, listen, listening_url, unusable, uvicorn_server
 from elocution.train.interrupt import StopRequest
 
-__all__ = ["check_server_config", "reward_service", "serve_rewards", "uvicorn_server"]
+__all__ = ["check_server_config", "reward_service", "serve_rewards"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,29 +45,27 @@ def check_server_config(config: RunConfig) -> None:
 def serve_rewards(config: RunConfig, on_ready: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT, answers what is under way, and returns; `on_ready` hears the server's URL.
 
-    Raises: ConfigError, ServerError if the port is taken, RewardError if the reward fails its own test.
+    Raises: ConfigError if the port is taken, RewardError if the reward fails its own test.
     """
     check_server_config(config)
     settings = config.reward_server
     with ExitStack() as stack:
         # uvicorn raises the signal that ended it again; here it has done its work.
         stop = stack.enter_context(StopRequest())
-        listener = stack.enter_context(_bind(settings.host, settings.port))
+        listener = stack.enter_context(bind(settings.host, settings.port))
         service = stack.enter_context(reward_service(config))
         if stop:
             return
-        _listen(listener, settings.host)
-        port = listener.getsockname()[1]
+        listen(listener, settings.host)
         if settings.metrics_port:
             _serve_metrics(settings.host, settings.metrics_port, service.metrics, stack)
-        if service.token is None and not _is_loopback(settings.host):
+        if service.token is None and not is_loopback(settings.host):
             logger.warning(
                 "anyone who can reach %s may use this server; set reward_server.token_env to ask for a token",
                 settings.host,
             )
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        on_ready(f"http://{host}:{port}")
-        uvicorn_server(service, drain_s=settings.drain_s).run(sockets=[listener])
+        on_ready(listening_url(listener, settings.host))
+        uvicorn_server(build_app(service), drain_s=settings.drain_s).run(sockets=[listener])
 
 
 @contextmanager
@@ -106,27 +101,14 @@ def reward_service(config: RunConfig) -> Iterator[RewardService]:
             queue.close()
 
 
-def uvicorn_server(service: RewardService, *, drain_s: float) -> uvicorn.Server:
-    """A server of `service` that does not touch the program's logging."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            build_app(service),
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=math.ceil(drain_s),
-        )
-    )
-
-
 def _test(scorer: ClipScorer, codec: Codec, test: SelfTest) -> None:
     """Scores the self-test's clips as they are, and the known one through the codec too."""
-    clips = [Clip(test.text, test.language, clip, clip.duration_s) for clip in test.clips]
+    asked = partial(Clip, test.text, test.language, voice=test.known, description=test.description)
+    clips = [asked(clip, clip.duration_s) for clip in test.clips]
     check_scores(test, [verdict.score for verdict in scorer(clips)], subject="the reward")
     if test.known is None:
         return
-    (verdict,) = scorer([Clip(test.text, test.language, codec.encode(test.known), test.known.duration_s)])
+    (verdict,) = scorer([asked(codec.encode(test.known), test.known.duration_s)])
     if verdict.score.value is None or verdict.score.value < test.min_reward:
         raise RewardError(
             f"the known clip scores {verdict.score.value} once it went through the codec "
@@ -135,47 +117,11 @@ def _test(scorer: ClipScorer, codec: Codec, test: SelfTest) -> None:
         )
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """A socket that holds the address but does not listen yet, so that a taken port is found before models load."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ServerError(f"cannot listen on {host!r}: {error.strerror or error}") from error
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise _unusable(host, port, error) from error
-    return listener
-
-
-def _listen(listener: socket.socket, host: str) -> None:
-    try:
-        listener.listen(1024)
-    except OSError as error:
-        raise _unusable(host, listener.getsockname()[1], error) from error
-
-
-def _unusable(host: str, port: int, error: OSError) -> ServerError:
-    if error.errno == errno.EADDRINUSE:
-        return ServerError(f"port {port} of {host} is in use; stop what listens there, or choose another with --port")
-    return ServerError(f"cannot listen on port {port} of {host}: {error.strerror or error}")
-
-
 def _serve_metrics(host: str, port: int, metrics: RewardMetrics, stack: ExitStack) -> None:
     try:
         server, thread = start_http_server(port, addr=host, registry=metrics.registry)
     except OSError as error:
-        raise _unusable(host, port, error) from error
+        raise unusable(host, port, error) from error
     stack.callback(thread.join)
     stack.callback(server.server_close)
     stack.callback(server.shutdown)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

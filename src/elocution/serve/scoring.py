@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elocution import __version__
+from elocution.audio import encode_wav
 from elocution.codecs.base import Codec
 from elocution.config.tree import CodecConfig, RewardConfig, RewardServerConfig
 from elocution.errors import CodecError, ElocutionError
@@ -26,7 +27,7 @@ from elocution.rollout.outcomes import classify_outcome
 from elocution.serve.batching import Batcher
 from elocution.serve.metrics import RewardMetrics
 from elocution.text.normalize import NORMALIZER_VERSION
-from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
+from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance, Voice
 
 __all__ = ["Clip", "ClipScorer", "ScoringQueue", "Status", "Verdict", "describe_version"]
 
@@ -43,12 +44,14 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """A text and what is meant to say it. Shapes: codes [F, Q] int64; both sounds may be empty."""
+    """A text and what is meant to say it, in whose voice and how. Shapes: codes [F, Q] int64; both sounds may be empty."""
 
     text: str
     language: str
     sound: NDArray[np.int64] | Audio
     duration_s: float
+    voice: Audio | None = None
+    description: str = ""
 
     def key(self) -> bytes:
         """Equal for clips that must score the same."""
@@ -150,7 +153,15 @@ def _rollout(clip: Clip, audio: Audio | None) -> Rollout:
     completion = Completion(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32), FinishReason.STOP, 0)
     # A waveform has no codes to count; whether there is any sound decides.
     outcome = classify_outcome(codes, audio, FinishReason.STOP)
-    return Rollout(Utterance("", clip.text, clip.language), completion, codes, audio, outcome)
+    asked = Utterance("", clip.text, clip.language, _voice(clip.voice) if clip.voice else None, clip.description)
+    return Rollout(asked, completion, codes, audio, outcome)
+
+
+def _voice(recording: Audio) -> Voice:
+    """The voice that measures compare with; it has no codes, because nothing speaks in it here."""
+    sound = encode_wav(recording, exact=True)
+    name = hashlib.blake2b(sound, digest_size=8).hexdigest()
+    return Voice(name, "", np.zeros((0, 1), np.int64), sound)
 
 
 class ScoringQueue:

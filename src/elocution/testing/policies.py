@@ -3,10 +3,13 @@
 import torch
 from torch import nn
 
+from elocution.config.tree import MossSettings
 from elocution.policies.llasa import LlasaPolicy
+from elocution.policies.moss import MossPolicy
+from elocution.tiny.moss_layout import build_moss_policy, build_moss_tokenizer
 from elocution.tiny.pretrain import build_policy, build_tokenizer
 
-__all__ = ["SMALL_WORDS", "small_llasa", "use_exact_norms"]
+__all__ = ["SMALL_WORDS", "small_llasa", "small_moss", "use_exact_norms"]
 
 SMALL_WORDS = ("one", "three", "mary", "painted", "the", "house")
 
@@ -26,3 +29,35 @@ def use_exact_norms(model: nn.Module) -> None:
             norm = nn.RMSNorm(weight.shape[0], eps=eps, dtype=weight.dtype)
             norm.load_state_dict({"weight": weight})
             model.set_submodule(place, norm)
+
+
+def small_moss(
+    seed: int = 0,
+    *,
+    dtype: torch.dtype = torch.float32,
+    num_codebooks: int = 4,
+    codebook_size: int = 16,
+    settings: MossSettings | None = None,
+) -> MossPolicy:
+    """A MossTTSDelay checkpoint that knows `SMALL_WORDS`; deterministic in `seed`.
+
+    Its heads are wider apart than random ones, so that a mistaken id or state shows in the log-probs.
+    """
+    policy = build_moss_policy(
+        build_moss_tokenizer(SMALL_WORDS),
+        num_codebooks=num_codebooks,
+        codebook_size=codebook_size,
+        width=48,
+        layers=2,
+        heads=4,
+        kv_heads=2,
+        frame_rate=12.5,
+        sample_rate=24_000,
+        max_positions=512,
+        seed=seed,
+    )
+    with torch.no_grad():
+        for parameter in policy.moss.lm_heads.parameters():
+            parameter.mul_(20)
+    policy.model.to(dtype).eval()
+    return MossPolicy(policy.moss, policy.tokenizer, settings=settings)

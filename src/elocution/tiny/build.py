@@ -1,7 +1,7 @@
-"""Makes the tiny codec, recogniser, prompts and checkpoint again from nothing but text templates and a voice.
+"""Makes the tiny codec, recogniser, prompts and checkpoints again from nothing but text templates and a voice.
 
 Stages leave their results in the work folder, and a stage whose result is there is not run again: `speech`
-(source clips), `codec`, `recogniser`, `prompts`, `llasa` (the checkpoint).
+(source clips), `codec`, `recogniser`, `prompts`, `llasa` and `cosyvoice2` (the checkpoints).
 """
 
 import importlib.util
@@ -9,21 +9,25 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from elocution.codecs.tiny import MelSettings, TinyCodec
 from elocution.errors import MissingDependency
 from elocution.files import reporting_disk_errors
+from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.spoken_text import TaughtTexts
+from elocution.tiny import cosyvoice
 from elocution.tiny.codebook import encode_corpus, fit_codec
 from elocution.tiny.pretrain import PretrainSettings, build_policy, build_tokenizer, pretrain
 from elocution.tiny.recogniser import write_recogniser
 from elocution.tiny.sentences import WORDS, draw_sentences
 from elocution.tiny.speech import SpeechCorpus, speak_sentences
 
-__all__ = ["BuildSettings", "build"]
+__all__ = ["BuildSettings", "build", "require_modules"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,21 +54,28 @@ class BuildSettings:
     model_seed: int = 0
     codec: MelSettings = MelSettings()
     pretraining: PretrainSettings = PretrainSettings()
+    cosyvoice_taught: int = 6_000
+    cosyvoice: PretrainSettings = cosyvoice.SETTINGS
 
 
 def build(output: Path, settings: BuildSettings | None = None, *, workers: int = 0) -> None:
-    """Writes `codec/`, `recogniser/`, `prompts/`, `llasa/` and `NOTICE` into `output`; resumable by stage.
+    """Writes `codec/`, `recogniser/`, `prompts/`, `llasa/`, `cosyvoice2/` and `NOTICE` into `output`; resumable by stage.
 
     Raises: MissingDependency before anything is written if the extra `tiny-build` is not installed; StorageError if
     `output` cannot be written.
     """
     settings = settings or BuildSettings()
-    for module, package in _NEEDED.items():
-        if importlib.util.find_spec(module) is None:
-            raise MissingDependency.naming(package, "tiny-build")
+    require_modules(_NEEDED)
     with reporting_disk_errors(output):
         output.mkdir(parents=True, exist_ok=True)
         _build(output, settings, workers or os.cpu_count() or 1)
+
+
+def require_modules(packages: Mapping[str, str]) -> None:
+    """Raises: MissingDependency naming the package of the first of these modules that is not installed."""
+    for module, package in packages.items():
+        if importlib.util.find_spec(module) is None:
+            raise MissingDependency.naming(package, "tiny-build")
 
 
 def _build(output: Path, settings: BuildSettings, workers: int) -> None:
@@ -76,9 +87,17 @@ def _build(output: Path, settings: BuildSettings, workers: int) -> None:
     write_recogniser(output / "recogniser", WORDS, taught)
     _write_prompts(output / "prompts" / "train.jsonl", "train", sentences[settings.taught : -settings.held_out])
     _write_prompts(output / "prompts" / "held_out.jsonl", "held-out", sentences[-settings.held_out :])
+    _llasa(output, sentences, corpus, codec, settings)
+    _cosyvoice(output, sentences, corpus, codec, settings)
+
+
+def _llasa(
+    output: Path, sentences: Sequence[str], corpus: SpeechCorpus, codec: TinyCodec, settings: BuildSettings
+) -> None:
     if (output / "llasa" / "config.json").is_file():
         logger.info("llasa: already there")
         return
+    taught = sentences[: settings.taught]
     codes = encode_corpus(codec, corpus)
     policy = build_policy(build_tokenizer(WORDS, settings.num_codes), seed=settings.model_seed)
     pretrain(
@@ -95,6 +114,27 @@ def _build(output: Path, settings: BuildSettings, workers: int) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     policy.save_pretrained(str(partial))
     os.replace(partial, output / "llasa")
+
+
+def _cosyvoice(
+    output: Path, sentences: Sequence[str], corpus: SpeechCorpus, codec: TinyCodec, settings: BuildSettings
+) -> None:
+    if (output / "cosyvoice2" / "llm.pt").is_file():
+        logger.info("cosyvoice2: already there")
+        return
+    llasa = LlasaPolicy.from_pretrained(output / "llasa")
+    partial = output / ".cosyvoice2.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    text_model = partial / cosyvoice.TEXT_MODEL
+    cosyvoice.build_text_model(WORDS, TaughtTexts.of(sentences[: settings.taught]), llasa, text_model)
+    policy = cosyvoice.from_llasa(llasa, text_model, seed=settings.model_seed)
+    first, last = range(settings.cosyvoice_taught), range(len(sentences) - settings.held_out, len(sentences))
+    taught, held_out = (
+        ([sentences[index] for index in part], encode_corpus(codec, corpus, part)) for part in (first, last)
+    )
+    pretrain(policy, *taught, held_out, settings.cosyvoice)
+    cosyvoice.write_checkpoint(policy, partial, torch.float16)
+    os.replace(partial, output / "cosyvoice2")
 
 
 def _speech(path: Path, sentences: Sequence[str], workers: int) -> SpeechCorpus:

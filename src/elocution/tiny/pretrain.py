@@ -1,4 +1,4 @@
-"""Supervised training of the tiny LLaSA checkpoint on coded speech: its tokenizer, its model, the teacher loss."""
+"""Supervised training of the tiny checkpoints on coded speech: LLaSA's tokenizer and model, the teacher loss of all."""
 
 import logging
 import math
@@ -17,9 +17,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from elocution.policies.base import PolicyBatch
 from elocution.policies.llasa import STRUCTURAL_TOKENS, LlasaPolicy
 from elocution.policies.packing import packed_hidden
+from elocution.policies.speech_tokens import SpeechTokenPolicy
 from elocution.types import Utterance
 
-__all__ = ["PretrainSettings", "build_policy", "build_tokenizer", "held_out_loss", "pretrain"]
+__all__ = ["PretrainSettings", "build_policy", "build_tokenizer", "held_out_loss", "pretrain", "warmup_cosine"]
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class _Example:
 
 
 def pretrain(
-    policy: LlasaPolicy,
+    policy: SpeechTokenPolicy,
     sentences: Sequence[str],
     codes: Sequence[NDArray[np.int64]],
     held_out: tuple[Sequence[str], Sequence[NDArray[np.int64]]],
@@ -119,11 +120,7 @@ def pretrain(
     optimizer = torch.optim.AdamW(
         policy.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
     )
-    warmup = settings.warmup_steps
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min(1.0, (step + 1) / warmup) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / total))),
-    )
+    schedule = warmup_cosine(optimizer, settings.warmup_steps, total)
     policy.model.train()
     with tqdm(total=total, desc="pretrain", unit="step") as bar:
         for epoch in range(settings.epochs):
@@ -144,8 +141,16 @@ def pretrain(
     policy.model.eval()
 
 
+def warmup_cosine(optimizer: torch.optim.Optimizer, warmup: int, total: int) -> torch.optim.lr_scheduler.LambdaLR:
+    """Rises over `warmup` steps and falls along a cosine to a fiftieth at step `total`."""
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: min(1.0, (step + 1) / warmup) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / total))),
+    )
+
+
 @torch.no_grad()
-def held_out_loss(policy: LlasaPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]) -> float:
+def held_out_loss(policy: SpeechTokenPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]) -> float:
     """Mean cross-entropy per code or stop, nats."""
     prefix, examples = _prepare(policy, sentences, codes)
     return float(
@@ -154,10 +159,10 @@ def held_out_loss(policy: LlasaPolicy, sentences: Sequence[str], codes: Sequence
 
 
 def _prepare(
-    policy: LlasaPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]
+    policy: SpeechTokenPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]
 ) -> tuple[Tensor, list[_Example]]:
     prompts = [policy.prompt_ids(Utterance(str(i), sentence)) for i, sentence in enumerate(sentences)]
-    start = policy.tokenizer.convert_tokens_to_ids("<|TEXT_UNDERSTANDING_START|>")
+    start = policy.tokenizer.convert_tokens_to_ids(policy.spec.text_tags[0])
     shared = int(np.flatnonzero(prompts[0] == start)[0]) + 1  # the rendered prompts differ only after this token
     examples = []
     for prompt, clip in zip(prompts, codes, strict=True):
@@ -175,7 +180,7 @@ def _batches(examples: Sequence[_Example], size: int, generator: torch.Generator
         yield [examples[i] for i in order[starts[index] : starts[index] + size]]
 
 
-def _loss(policy: LlasaPolicy, prefix: Tensor, examples: Sequence[_Example], label_smoothing: float) -> Tensor:
+def _loss(policy: SpeechTokenPolicy, prefix: Tensor, examples: Sequence[_Example], label_smoothing: float) -> Tensor:
     longest = max(len(example.ids) for example in examples)
     ids = torch.zeros(len(examples), longest, 1, dtype=torch.long)
     real = torch.zeros(len(examples), longest, 1, dtype=torch.bool)
@@ -186,6 +191,8 @@ def _loss(policy: LlasaPolicy, prefix: Tensor, examples: Sequence[_Example], lab
         taught[row, example.first_code : len(example.ids)] = True
     batch = PolicyBatch(prefix, torch.ones_like(prefix), torch.zeros(len(examples), dtype=torch.long), ids, real)
     hidden = packed_hidden(policy.llama.model, batch)[taught[real[..., 0]]]
-    logits = F.linear(hidden, policy.llama.get_output_embeddings().weight[policy.legal_ids])
+    head = policy.llama.get_output_embeddings()
+    bias = None if head.bias is None else head.bias[policy.legal_ids]
+    logits = F.linear(hidden, head.weight[policy.legal_ids], bias)
     targets = torch.searchsorted(policy.legal_ids, ids[..., 0][taught])
     return F.cross_entropy(logits, targets, label_smoothing=label_smoothing)

@@ -9,7 +9,7 @@ from torch import Tensor
 from elocution.errors import ConfigError
 from elocution.grpo.advantages import ADVANTAGES, gdpo_advantages
 from elocution.policies.base import PolicyBatch
-from elocution.policies.padding import pad_prompts
+from elocution.policies.padding import completion_lengths, pad_prompts
 from elocution.types import FinishReason, Rollout, RolloutGroup, Score
 
 __all__ = [
@@ -55,7 +55,7 @@ class LearnerBatch:
     @property
     def num_positions(self) -> int:
         """Positions that the model reads: prompts once, and all but the last of each completion."""
-        lengths = self.policy.completion_mask.any(dim=-1).sum(dim=1)
+        lengths = completion_lengths(self.policy.completion_mask)
         return int(self.policy.prompt_mask.sum() + (lengths - 1).clamp_min(0).sum())
 
     def to(self, device: torch.device) -> "LearnerBatch":
@@ -174,7 +174,7 @@ def micro_batches(
 def learner_batch(groups: Sequence[TrainingGroup], old_logprobs: Mapping[int, Tensor] | None = None) -> LearnerBatch:
     """Tensors of a few groups on the CPU, completions padded on the right to the longest.
 
-    `old_logprobs` are the trainer's own [T, C], by the id() of each completion; without them ratios start from the
+    Cells that were no choice are masked. `old_logprobs` are the trainer's own [T, C], by the id() of each completion; without them ratios start from the
     log-probs of the rollout.
     """
     prompt_ids, prompt_mask = pad_prompts([group.group.prompt_ids for group in groups])
@@ -191,7 +191,7 @@ def learner_batch(groups: Sequence[TrainingGroup], old_logprobs: Mapping[int, Te
         ids[row, :length] = torch.from_numpy(rollout.completion.ids)
         drawn_at[row, :length] = torch.from_numpy(rollout.completion.rollout_logprobs)
         old[row, :length] = old_logprobs[id(rollout.completion)] if old_logprobs else drawn_at[row, :length]
-        mask[row, :length] = True
+        mask[row, :length] = True if rollout.actions is None else torch.from_numpy(rollout.actions)
     row_prompt = torch.tensor([index for index, _ in rows], device="cpu")
     finished = [rollout.completion.finish_reason is FinishReason.STOP for _, rollout in rows]
     return LearnerBatch(
@@ -206,10 +206,11 @@ def learner_batch(groups: Sequence[TrainingGroup], old_logprobs: Mapping[int, Te
 def filler_batch(legal_id: int, num_channels: int) -> LearnerBatch:
     """The smallest batch there is, for a process that must compute as often as the others; to be given no weight."""
     one = torch.ones(1, 1, dtype=torch.long, device="cpu")
+    prompt = one if num_channels == 1 else one[..., None].expand(1, 1, num_channels)
     cell = torch.ones(1, 1, num_channels, dtype=torch.long, device="cpu")
     nothing = torch.zeros(1, 1, num_channels, device="cpu")
     return LearnerBatch(
-        policy=PolicyBatch(one * legal_id, one, one[0] * 0, cell * legal_id, cell.bool()),
+        policy=PolicyBatch(prompt * legal_id, one, one[0] * 0, cell * legal_id, cell.bool()),
         advantages=nothing[0, 0, :1],
         finished=one[0].bool(),
         old_logprobs=nothing,

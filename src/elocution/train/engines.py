@@ -22,6 +22,7 @@ from elocution.rollout.torch_engine import TorchEngine
 from elocution.rollout.vllm import VllmEngine
 from elocution.rollout.vllm_launch import check_vllm_is_installed, vllm_launch
 from elocution.rollout.vllm_servers import COUNTED, VllmServers
+from elocution.train.sglang_engines import build_sglang
 from elocution.types import Utterance
 
 __all__ = ["Engines", "build_engines"]
@@ -66,6 +67,8 @@ def build_engines(
             f'train.max_lag = {config.train.max_lag} needs rollout.engine = "torch": servers hold one set of weights, which '
             "evaluations need too"
         )
+    if config.rollout.engine == "sglang":
+        return _sglang_engines(config, policy, trained, run_path)
     return _synced_engines(config, policy, trained, run_path)
 
 
@@ -74,6 +77,12 @@ def _synced_engines(config: RunConfig, policy: Policy, trained: Mapping[str, nn.
     settings = config.rollout.server
     if not isinstance(policy.model, PreTrainedModel):
         raise ConfigError(f'rollout.engine = "vllm" needs a model of transformers, not {type(policy.model).__name__}')
+    head = policy.model.get_output_embeddings()
+    if isinstance(head, nn.Linear) and head.bias is not None:
+        raise ConfigError(
+            f"{config.model.path} has a bias in its output layer, which vLLM drops without a word: it would draw from another "
+            'policy. Use rollout.engine = "torch", or train a checkpoint without it: docs/cosyvoice2.md'
+        )
     servers = VllmServers(
         _vllm_servers(config, run_path),
         vocab_size=policy.model.config.vocab_size,
@@ -112,6 +121,41 @@ def _synced_engines(config: RunConfig, policy: Policy, trained: Mapping[str, nn.
         start=start,
         stop=stop,
         metrics=lambda: {f"engine/{name}": servers.counts[name] for name in COUNTED} | shared.metrics(),
+    )
+
+
+def _sglang_engines(config: RunConfig, policy: Policy, trained: Mapping[str, nn.Parameter], run_path: Path) -> Engines:
+    """Both engines on one set of SGLang servers, which are proven to have each version of the weights."""
+    shared, root = SharedEngine(), _sync_folder(config.rollout.server.weights_dir, run_path)
+    parts = build_sglang(config, policy, root, run_path)
+
+    def start(utterances: Sequence[Utterance]) -> None:
+        parts.start()
+        synced = build_synced_engine(
+            parts.engine,
+            policy,
+            config.rollout.sync,
+            base=config.model.path,
+            precision=config.model.precision,
+            trained={name: each for name, each in trained.items() if each.requires_grad},
+            utterances=utterances,
+            root=root,
+            seed=config.seed,
+            restart=parts.restart,
+        )
+        shared.attach(synced)
+
+    def stop() -> None:
+        parts.stop()
+        if not shared.is_quarantined:  # what could not be proven is kept for whoever looks for the cause
+            shutil.rmtree(root, ignore_errors=True)
+
+    return Engines(
+        EngineUser(shared, temperature=config.rollout.temperature),
+        EngineUser(shared, temperature=config.eval.temperature),
+        start=start,
+        stop=stop,
+        metrics=lambda: parts.engine.metrics() | shared.metrics(),
     )
 
 

@@ -113,9 +113,10 @@ def train(
         reward = stack.enter_context(load_reward(config.reward))
         judge = stack.enter_context(
             ScoringPool(
-                transcriber_factory(config.eval.judge),
+                transcriber_factory(config.eval.judge, path=config.eval.judge_path, device=config.reward.device),
                 workers=config.reward.workers,
                 timeout_s=config.reward.timeout_s,
+                batch_size=config.reward.batch_size,
             )
         )
         if checkpoint:
@@ -176,7 +177,7 @@ class _Run:
         run: RunDirectory,
         parts: Parts,
         reward: WatchedReward,
-        judge: ScoringPool[Audio, str],
+        judge: ScoringPool[tuple[Audio, str], str],
         stop: StopRequest,
         report: Progress,
         world: World,

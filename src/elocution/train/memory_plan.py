@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import torch
+
 from elocution.assets import resolve_path
 from elocution.config.tree import RunConfig
 from elocution.errors import CheckpointError
@@ -103,9 +105,10 @@ def plan_memory(
     kv_cache     2 layers x rows x kv_heads x head_dim x (prompt + completion) numbers, for rows drawn at once in training
                  and in evaluation
     activations  for S positions of a micro-batch, B completions in it and h = heads x head_dim, numbers in each layer:
-                 S (6 hidden + 3 h + 4 intermediate + heads + 2) + 2 h B (prompt + completion) keys and values unpacked
-                 + B completion (prompt + completion) mask; the terms of h and intermediate in 2 bytes with bf16, which
-                 adds the layer's weights in 2; with checkpointing S hidden in each layer and the rest in one
+                 S (6 hidden + 3 h + 4 intermediate + heads + 2); the terms of h and intermediate in 2 bytes with bf16,
+                 which adds the layer's weights in 2; with bf16 or a GPU, whose attention is padded,
+                 2 h B (prompt + completion) keys and values unpacked + B completion (prompt + completion) mask;
+                 with checkpointing S hidden in each layer and the rest in one
     logits       4 tiles of 1024 cells x 2048 ids
     Weights, optimiser and gradients are divided by `processes` with shards. Buffers of a GPU's libraries, the codec and
     the scorers are not counted; nor what the servers of another engine take.
@@ -201,8 +204,12 @@ def _largest_micro_batch(config: RunConfig, prompt: int, completion: int) -> tup
 def _activation_bytes(shape: ModelShape, config: RunConfig, prompt: int, completion: int, *, is_bf16: bool) -> int:
     positions, rows = _largest_micro_batch(config, prompt, completion)
     own, span = shape.heads * shape.head_dim, prompt + completion
-    in_fp32 = positions * (6 * shape.hidden + shape.heads + 2) + rows * completion * span
-    in_products = positions * (3 * own + 4 * shape.intermediate) + 2 * own * rows * span
+    in_fp32 = positions * (6 * shape.hidden + shape.heads + 2)
+    in_products = positions * (3 * own + 4 * shape.intermediate)
+    is_on_cpu = config.train.device == "cpu" or (config.train.device == "auto" and not torch.cuda.is_available())
+    if is_bf16 or not is_on_cpu:
+        in_fp32 += rows * completion * span
+        in_products += 2 * own * rows * span
     layer = _FP32 * in_fp32 + (2 if is_bf16 else _FP32) * in_products + (2 * shape.layer_parameters if is_bf16 else 0)
     head = _FP32 * 5 * positions * shape.hidden  # the last norm, its result, and that of the cells alone
     if config.train.activation_checkpointing:

@@ -234,6 +234,7 @@ def _load_models(config: ModelConfig, model_path: Path | None, seed: int, device
         precision=config.precision,
         speaker=config.speaker,
         language_tags=config.language_tags,
+        moss=config.moss,
     )
     policy = load(model_path or base_path)
     if not config.lora.rank:

@@ -23,6 +23,12 @@ def test_good_rows_keep_their_order_and_get_ids(tmp_path: Path) -> None:
     assert prompts.utterances == (Utterance("p-1", "one"), Utterance("b", "two"))
 
 
+def test_a_row_may_say_what_the_clip_should_sound_like(tmp_path: Path) -> None:
+    row = '{"text": "one", "description": " a happy voice "}'
+    (utterance,) = read(tmp_path / "p.jsonl", row).utterances
+    assert utterance == Utterance("p-1", "one", description="a happy voice")
+
+
 BAD_ROWS = [
     ('{"text": "one"', "malformed JSON"),
     ('["one"]', "expected a JSON object, found list"),
@@ -35,6 +41,7 @@ BAD_ROWS = [
     ('{"id": "same", "text": "three"}', "already that of line 1"),
     ('{"text": "a zebra"}', "unknown word zebra"),
     (b'{"text": "\xff"}', "not UTF-8"),
+    ('{"text": "one", "description": 3}', "'description' must be a string"),
 ]
 
 

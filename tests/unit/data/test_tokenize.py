@@ -189,3 +189,20 @@ def test_the_command_counts_lists_and_ends_with_a_status(folder: Path, tmp_path:
     assert "z.wav: cannot read" in result.output
     again = CliRunner().invoke(app, [*arguments, "--on-bad-clip", "stop"])
     assert isinstance(again.exception, DataError)
+
+
+def test_a_manifest_may_name_the_voice_and_the_sound_that_are_wanted(folder: Path) -> None:
+    manifest = folder / "clips.jsonl"
+    row = {"audio": FILES[0].name, "text": "one", "prompt_audio": FILES[1].name, "description": "calm"}
+    manifest.write_text(json.dumps(row))
+    clip = open_clips(str(manifest))[0]
+    assert clip.voice is not None
+    assert (clip.voice.audio, clip.description) == (folder / FILES[1].name, "calm")
+    for recording, said in (
+        ("absent.wav", "there is no file"),
+        ("clips.jsonl", "cannot read"),
+        (3, "must be a string"),
+    ):
+        manifest.write_text(json.dumps(row | {"prompt_audio": recording}))
+        with pytest.raises(DataError, match=rf"row 1 of .*clips\.jsonl.*prompt_audio.*{said}"):
+            open_clips(str(manifest))

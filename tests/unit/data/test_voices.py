@@ -51,6 +51,7 @@ def test_a_recording_is_encoded_once_by_a_codec_that_is_loaded_once(tmp_path: Pa
     assert first.voice.codes is second.voice.codes
     assert np.array_equal(first.voice.codes, load_codec("tiny", CODEC).encode(read_audio(SPEECH)))
     assert first.voice.text == "hello "
+    assert first.voice.audio == tmp_path / "voice.flac"
     assert load.loaded == 1
 
 

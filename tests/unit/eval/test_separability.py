@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from elocution.cli.main import app
 from elocution.errors import DataError
 from elocution.eval.separability import CONTROLS, area_under_curve, score_clips, summarize
-from elocution.types import Audio, Rollout, Score
+from elocution.types import Audio, Rollout, Score, Utterance
 
 SPEECH = Path(__file__).parents[2] / "data" / "speech"
 
@@ -44,7 +44,7 @@ class Loudest:
 
 def test_a_summary_counts_compares_and_correlates() -> None:
     clips = [
-        (f"clip-{index}", "a b", "en", Audio(np.full(8000, 0.1 * (index + 1), dtype=np.float32), 16_000))
+        (Utterance(f"clip-{index}", "a b"), Audio(np.full(8000, 0.1 * (index + 1), dtype=np.float32), 16_000))
         for index in range(4)
     ]
     scored, clean_s = score_clips(Loudest(), clips)  # type: ignore[arg-type]
@@ -71,7 +71,8 @@ def test_s01_s06_the_command_shows_that_the_default_reward_separates_real_speech
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     values = {control: [row["value"] for row in rows if row["control"] == control] for control in CONTROLS}
     assert values["silent"] == [0.0] * 3
-    assert all(area_under_curve(values["clean"], values[control]) == 1.0 for control in CONTROLS if control != "clean")
+    spoiled = CONTROLS.keys() - {"clean", "higher voice"}  # this reward listens for words, whoever says them
+    assert all(area_under_curve(values["clean"], values[control]) == 1.0 for control in spoiled)
     assert "1.000" in result.output
     assert "x real time" in result.output
 

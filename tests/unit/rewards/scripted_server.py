@@ -38,6 +38,11 @@ class Script:
     headers: list[dict[str, str]] = field(default_factory=list)
     drip_s: float = 0.0
     url: str = ""
+    inputs: tuple[str, ...] = ("WAV",)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return {"parameters": {"reward_version": self.version}, "inputs": [{"name": name} for name in self.inputs]}
 
 
 def good_answer(request: InferRequest, **changes: Any) -> Message:
@@ -72,7 +77,7 @@ def scripted_server(script: Script) -> Iterator[str]:
         def log_message(self, *_: Any) -> None: ...
 
         def do_GET(self) -> None:
-            self._send(Message(json.dumps({"parameters": {"reward_version": script.version}}).encode(), None))
+            self._send(Message(json.dumps(script.metadata).encode(), None))
 
         def do_POST(self) -> None:
             script.headers.append(dict(self.headers))

@@ -1,19 +1,25 @@
 """The composite reward: utilities by hand, missing parts, and the default reward rebuilt from its parts."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from elocution.audio import write_wav
 from elocution.config.load import load_config
 from elocution.config.tree import ComponentConfig, RewardConfig
 from elocution.errors import ConfigError
-from elocution.measures.facts import FACTS, Findings, SpokenText, build_listener
+from elocution.measures.facts import FACTS, Findings, SpokenText
+from elocution.measures.listener import build_listener
 from elocution.rewards import load_reward
 from elocution.rewards.base import FLOOR
 from elocution.rewards.composite import CompositeReward, utility
-from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
+from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance, Voice
 
 WORDS = {"fact": "wer", "weight": 0.6, "utility": "tanh", "scale": 3.0}
 SOUND = {"fact": "nll", "weight": 0.4, "utility": "exp", "scale": 3.0}
@@ -193,10 +199,11 @@ def test_components_are_sections_of_the_config_and_can_be_set() -> None:
 
 
 def test_one_listener_finds_every_fact_of_real_speech(spoken: dict[str, Audio]) -> None:
-    listen = build_listener(FACTS, asr="pocketsphinx-bigram", nll="hama")
+    always = [name for name, fact in FACTS.items() if fact.by in ("recogniser", "phonemes", "prosody", "codes", "clip")]
+    listen = build_listener(always, RewardConfig())
     for text, clip in list(spoken.items())[:3]:
         found = listen(SpokenText(clip, text, "en", np.arange(30)[:, None]))
-        assert found.facts.keys() == FACTS.keys()
+        assert list(found.facts) == always
         assert found.transcript == text
         assert found.facts["wer"] == found.facts["cer"] == found.facts["pinyin_error_rate"] == 0
         assert not found.failures
@@ -204,14 +211,72 @@ def test_one_listener_finds_every_fact_of_real_speech(spoken: dict[str, Audio]) 
 
 def test_s09_a_measure_that_fails_leaves_the_others_standing(spoken: dict[str, Audio]) -> None:
     text, clip = next(iter(spoken.items()))
-    listen = build_listener(["wer", "nll", "f0_hz"], asr=f"{__name__}:Broken", nll="hama")
+    listen = build_listener(["wer", "nll", "f0_hz"], RewardConfig(asr=f"{__name__}:Broken"))
     found = listen(SpokenText(clip, text, "en", np.zeros((1, 1), np.int64)))
     assert found.facts.keys() == {"nll", "f0_hz"}
     assert "broken" in found.failures["wer"]
 
 
 def test_what_a_clip_has_nothing_of_is_absent_with_a_reason() -> None:
-    listen = build_listener(["f0_hz", "rate"], asr="", nll="")
+    listen = build_listener(["f0_hz", "rate"], RewardConfig())
     found = listen(SpokenText(Audio(np.zeros(16_000, np.float32), 16_000), "a", "en", np.zeros((1, 1), np.int64)))
     assert found.facts == {}
     assert set(found.failures) == {"f0_hz", "rate"}
+
+
+class Level:
+    """A speaker encoder that knows voices by their level; fails where a clip is louder than 0.9."""
+
+    def embed(self, clips: Sequence[Audio]) -> NDArray[np.float32]:
+        levels = np.array([float(clip.samples[0]) for clip in clips])
+        if (levels > 0.9).any():
+            raise ValueError("too loud")
+        return np.stack([np.cos(levels), np.sin(levels)], axis=1).astype(np.float32)
+
+
+def recorded(audio: Path | bytes | None) -> Voice:
+    return Voice("v", "a", np.zeros((1, 1), np.int64), audio)
+
+
+def test_s09_a_voice_is_compared_with_its_own_reference_and_one_that_fails_is_missing_alone(tmp_path: Path) -> None:
+    level = {
+        name: Audio(np.full(16_000, value, np.float32), 16_000) for name, value in (("a", 0.1), ("b", 0.6), ("c", 0.95))
+    }
+    for name in ("a", "b"):
+        write_wav(tmp_path / f"{name}.wav", level[name])
+    listen = build_listener(["speaker_similarity"], RewardConfig(speaker=f"{__name__}:Level"))
+    found = listen.together(
+        [
+            SpokenText(level[name], "one", "en", np.zeros((0, 1), np.int64), voice)
+            for name, voice in (
+                ("a", recorded(tmp_path / "a.wav")),
+                ("a", recorded((tmp_path / "b.wav").read_bytes())),
+                ("c", recorded(tmp_path / "a.wav")),
+                ("b", recorded(None)),
+                ("b", None),
+            )
+        ]
+    )
+    assert [one.facts.get("speaker_similarity") for one in found] == [
+        pytest.approx(1.0, abs=1e-4),
+        pytest.approx(math.cos(0.5), abs=1e-4),
+        None,
+        None,
+        None,
+    ]
+    assert "too loud" in found[2].failures["speaker_similarity"]
+    assert all("no prompt_audio" in one.failures["speaker_similarity"] for one in found[3:])
+
+
+def test_what_the_prompt_wants_reaches_the_listener() -> None:
+    pool = Scripted(Findings({"speaker_similarity": 0.5}))
+    config = RewardConfig.model_validate(
+        {"type": "composite", "components": {"voice": {"fact": "speaker_similarity", "utility": "linear"}}}
+    )
+    wanted = rollout(Audio(np.ones(100, np.float32), 16_000))
+    voice = recorded(Path("a.wav"))
+    wanted = replace(wanted, utterance=replace(wanted.utterance, voice=voice, description="calm"))
+    with CompositeReward(config, pool=pool) as reward:  # type: ignore[arg-type]
+        (score,) = reward([wanted])
+    assert score.value == 0.5
+    assert (pool.tasks[0].voice, pool.tasks[0].description) == (voice, "calm")

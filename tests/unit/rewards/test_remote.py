@@ -6,12 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scripted_server import Script, good_answer, scripted_server
 
+from elocution.audio import write_wav
 from elocution.config.load import load_config
 from elocution.config.tree import RewardConfig
 from elocution.errors import ConfigError, ElocutionError, RewardError, RewardUnavailable
@@ -21,7 +24,7 @@ from elocution.rewards.base import Pending
 from elocution.rewards.watched import WatchedStreamingReward
 from elocution.rewards.wer_nll import WerNllReward
 from elocution.testing.reward_server import running_reward_server
-from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
+from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance, Voice
 
 
 def _rollout(text: str, audio: Audio | None, outcome: Outcome = Outcome.SPEECH) -> Rollout:
@@ -377,6 +380,42 @@ def test_what_has_not_been_sent_when_it_ends_has_no_score() -> None:
         assert "closed before" in str(_wait_for([pending])[0].error)
         with pytest.raises(RewardError, match="must be entered"):
             reward.start(_rollout("one", _clip(0.5)))
+
+
+def test_a_voice_and_a_description_are_sent_to_servers_that_take_them(tmp_path: Path) -> None:
+    seen: list[InferRequest] = []
+
+    def answer(request: InferRequest) -> Message:
+        seen.append(request)
+        return good_answer(request)
+
+    write_wav(tmp_path / "ann.wav", Audio(np.full(300, 0.25, np.float32), 8_000))
+    plain = _rollout("one", _clip(0.5))
+    voice = Voice("ann", "her words", np.zeros((1, 1), np.int64), tmp_path / "ann.wav")
+    spoken = replace(plain, utterance=Utterance("u", "two", voice=voice, description="a calm voice"))
+    takes = ("WAV", "PROMPT_WAV", "DESCRIPTION")
+    with scripted_server(Script(answer, inputs=takes)) as url:
+        _scores(_config(url, clips_per_request=2), [spoken, plain])
+        _scores(_config(url), [plain])
+    with scripted_server(Script(answer)) as url:
+        _scores(_config(url), [spoken])
+    both, none, not_taken = (request.inputs for request in seen)
+    row = texts_of(both["GT_TEXT"]).index("two")
+    assert both["PROMPT_WAV_LENS"].values[[row, 1 - row], 0].tolist() == [300, 0]
+    assert both["PROMPT_SAMPLE_RATE"].values[row, 0] == 8_000
+    assert both["PROMPT_WAV"].values[row] == pytest.approx(0.25, abs=1e-4)
+    assert texts_of(both["DESCRIPTION"])[row] == "a calm voice"
+    assert not {"PROMPT_WAV", "DESCRIPTION"} & (none.keys() | not_taken.keys())
+
+
+def test_a_voice_that_cannot_be_read_leaves_its_own_clip_unscored() -> None:
+    plain = _rollout("one", _clip(0.5))
+    voice = Voice("ann", "her words", np.zeros((1, 1), np.int64), Path("not/there.wav"))
+    lost = replace(plain, utterance=Utterance("u", "two", voice=voice))
+    with scripted_server(Script(good_answer, inputs=("WAV", "PROMPT_WAV"))) as url:
+        scores = _scores(_config(url, clips_per_request=2), [plain, lost])
+    assert [score.value for score in scores] == [0.5, None]
+    assert "not/there.wav" in str(scores[1].error)
 
 
 def test_constraints_and_baselines_work_on_what_a_server_measured() -> None:

@@ -13,7 +13,7 @@ from elocution.config.tree import RewardConfig
 from elocution.measures import Likelihood
 from elocution.measures.compare import compare_by
 from elocution.rewards.base import FLOOR, Known, StreamingReward
-from elocution.rewards.wer_nll import Heard, SaidText, WerNllReward, harmonic_reward, listen
+from elocution.rewards.wer_nll import Heard, SaidText, WerNllReward, harmonic_reward, judge
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
 
 reward = partial(harmonic_reward, alpha_wer=3.0, alpha_nll=3.0, lambda_wer=0.6, lambda_nll=0.4)
@@ -156,34 +156,23 @@ def test_speech_without_audio_is_not_the_policys_fault() -> None:
     assert score.value is None
 
 
-class Says:
-    """Recognisers that answer the same whatever they hear."""
-
-    def __init__(self, transcript: str, num_heard: int) -> None:
-        self.transcript, self.num_heard = transcript, num_heard
-
-    def transcribe(self, audio: Audio) -> str:
-        return self.transcript
-
-    def score(self, audio: Audio, text: str) -> Likelihood:
-        return Likelihood(nll=0.5, num_wanted=10, num_heard=self.num_heard)
+NINE_OF_TEN = Likelihood(0.5, num_wanted=10, num_heard=9)
 
 
 def test_the_transcript_is_normalised_like_the_text() -> None:
-    recogniser = Says("The [noise] green, HOUSE", num_heard=9)
-    assert listen(recogniser, recogniser, (_clip(0.1), "the green house", "en")) == Heard("the green house", 0.0, 0.5)
+    heard = judge("the green house", "en", "The [noise] green, HOUSE", NINE_OF_TEN)
+    assert heard == Heard("the green house", 0.0, 0.5)
 
 
 def test_s06_words_found_where_no_phoneme_is_are_not_a_transcript() -> None:
-    recogniser = Says("thank you for watching", num_heard=1)
-    assert listen(recogniser, recogniser, (_clip(0.1), "the green house", "en")) == Heard("", 1.0, 0.5)
+    heard = judge("the green house", "en", "thank you for watching", Likelihood(0.5, num_wanted=10, num_heard=1))
+    assert heard == Heard("", 1.0, 0.5)
 
 
 def test_a_text_is_read_in_the_language_of_its_utterance() -> None:
     """ "21" is "einundzwanzig" in German; read as English, not a word of it was said."""
-    recogniser = Says("einundzwanzig", num_heard=9)
-    assert listen(recogniser, recogniser, (_clip(0.1), "21", "de")).wer == 0
-    assert listen(recogniser, recogniser, (_clip(0.1), "21", "en")).wer >= 1
+    assert judge("21", "de", "einundzwanzig", NINE_OF_TEN).wer == 0
+    assert judge("21", "en", "einundzwanzig", NINE_OF_TEN).wer >= 1
     pool = InlinePool(lambda task: Heard("a", wer=0.0, nll=0.5))
     with WerNllReward(RewardConfig(), pool=pool) as scorer:  # type: ignore[arg-type]
         clip = _clip(0.1)
@@ -216,10 +205,8 @@ def test_a_rollout_scores_the_same_alone_and_in_a_batch() -> None:
     [("wer", "spoken", 0.0), ("cer", "spoken", 0.0), ("wer", "seed_tts", 0.5)],
 )
 def test_s18_a_reward_counts_in_its_metric_by_its_normalizer(metric: str, normalizer: str, rate: float) -> None:
-    recogniser = Says("fifty turns", num_heard=9)
-    clip = (_clip(0.1), "50 turns")
     compared = partial(compare_by, metric, normalizer)
-    assert listen(recogniser, recogniser, clip, compared=compared).wer == rate
+    assert judge("50 turns", "en", "fifty turns", NINE_OF_TEN, compared=compared).wer == rate
 
 
 def test_letters_are_fewer_wrong_than_words() -> None:

@@ -123,7 +123,7 @@ def test_a_publish_pauses_loads_proves_and_keeps_one_folder(policy: LlasaPolicy,
     engine.publish(1)
     order = [path for path, _ in double.calls]
     control = ["/pause_generation", "/update_weights_from_disk", "/model_info", "/continue_generation"]
-    assert order == [path for path in control for _ in range(2)] + ["/generate"] * 3
+    assert order == [path for path in control for _ in range(2)] + ["/model_info"] * 2 + ["/generate"] * 3
     assert [path.name for path in tmp_path.iterdir()] == ["version_000001"]
     assert engine.metrics()["engine/probe_gap_max_nats"] < 1e-4
 

@@ -92,7 +92,7 @@ def test_a_late_request_is_given_up_at_its_deadline_and_aborted_on_the_server() 
     script = Script("hang", 200)
     pool = servers(script, timeout_s=0.05)
     assert len(pool.generate(requests())) == 1
-    assert pool.counts.timeouts == 1
+    assert pool.counts.late == 1
     assert script.paths == ["/generate", "/abort_request", "/generate"]
 
 

@@ -241,6 +241,38 @@ def test_a_waveform_that_is_none_is_named(client: TestClient, samples: list[floa
     assert (response.status_code, response.json()["kind"]) == (400, kind)
 
 
+def _wanted(*inputs: tuple[str, str, list[int], list[Any]]) -> dict[str, Any]:
+    """The recipe's body with what the clip should sound like."""
+    more = [{"name": n, "datatype": kind, "shape": shape, "data": data} for n, kind, shape, data in inputs]
+    return {"inputs": [*_codes(SPOKEN)["inputs"], *more]}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "message"),
+    [
+        (_wanted(("PROMPT_WAV", "FP32", [1, 1], [0.1])), "missing_input", "PROMPT_WAV_LENS is missing"),
+        (
+            _wanted(("PROMPT_WAV", "FP32", [1, 1], [0.1]), ("PROMPT_WAV_LENS", "INT32", [1, 1], [2])),
+            "wrong_length",
+            "PROMPT_WAV_LENS row 0 is 2",
+        ),
+        (
+            _wanted(("PROMPT_WAV", "FP32", [1, 1], [9.0]), ("PROMPT_WAV_LENS", "INT32", [1, 1], [1])),
+            "sample_out_of_range",
+            "PROMPT_WAV row 0 reaches 9",
+        ),
+        (_wanted(("DESCRIPTION", "BYTES", [1, 1], ["a" * 501])), "text_too_long", "DESCRIPTION row 0 has 501"),
+        (_wanted(("DESCRIPTION", "BYTES", [2, 1], ["a", "b"])), "wrong_shape", "disagree on the number of clips"),
+    ],
+)
+def test_what_a_clip_should_sound_like_is_checked_too(
+    client: TestClient, body: dict[str, Any], kind: str, message: str
+) -> None:
+    response = client.post(CODES, json=body)
+    assert (response.status_code, response.json()["kind"]) == (400, kind)
+    assert re.search(message, response.json()["error"])
+
+
 def test_text_that_is_no_utf8_is_named(client: TestClient) -> None:
     body, headers = _wave_message([CLIP], ["one"])
     response = client.post(WAVES, content=body[:-3] + b"\xff\xfe\xfd", headers=headers)

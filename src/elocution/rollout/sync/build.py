@@ -10,6 +10,7 @@ from elocution.assets import resolve_path
 from elocution.config.tree import SyncSettings
 from elocution.policies.base import Policy
 from elocution.policies.lora import describe_base
+from elocution.rollout.canary import Canary
 from elocution.rollout.sync.base import AdapterLoader, Drawer, ProbeScorer, WeightLoader
 from elocution.rollout.sync.engine import SyncedEngine
 from elocution.rollout.sync.payloads import AdapterPayload, Payload, WeightsPayload
@@ -73,4 +74,7 @@ def build_synced_engine(
         seed=seed,
         max_retries=settings.max_retries,
         restart=restart,
+        canary=Canary(
+            policy, utterances, count=settings.probes, length=settings.probe_codes, seed=seed, temperature=1.0
+        ),
     )

@@ -17,6 +17,7 @@ from torch import nn
 
 from elocution.errors import CheckpointError, ElocutionError, EngineError, SyncError
 from elocution.rollout.base import RolloutRequest, in_order
+from elocution.rollout.canary import Canary
 from elocution.rollout.sync.agreement import Following
 from elocution.rollout.sync.base import REHEARSAL_VERSION, Drawer, Loader, LoadReport
 from elocution.rollout.sync.manifest import Manifest
@@ -67,15 +68,17 @@ class SyncedEngine:
         seed: int,
         max_retries: int,
         restart: Callable[[], None] | None = None,
+        canary: Canary | None = None,
     ) -> None:
         """`load` is the engine's `load_weights` or `load_adapter`, as `payload` needs it.
 
         The first `publish` begins with a rehearsal, for which the `trained` parameters are moved by noise from `seed` and
         put back. `restart` is called before a version is loaded again; it may end and start the engine's process.
+        `canary` is for temperature 1, and is asked for once, after the first version is proven.
         """
         self._engine, self._load, self._payload, self._proof, self._store = engine, load, payload, proof, store
         self._trained, self._seed = trained, seed
-        self._max_retries, self._restart = max_retries, restart
+        self._max_retries, self._restart, self._canary = max_retries, restart, canary
         self._evidence: Evidence | None = None
         self._manifest: Manifest | None = None
         self._has_rehearsed = False
@@ -104,12 +107,18 @@ class SyncedEngine:
         """After this returns, the engine is proven to draw with the policy's current weights, stamped `version`.
 
         Raises: SyncError if it could not be proven: the engine is in quarantine until another `publish` succeeds.
-        StorageError, CheckpointError if the version could not be written: the engine draws with what it had before.
+        EngineError if it answers a prompt with what belongs to another one. StorageError, CheckpointError if the version
+        could not be written: the engine draws with what it had before.
         """
         if not self._has_rehearsed:
             self._rehearse()
             self._has_rehearsed = True
         self._sync(version)
+        if self._canary is not None:
+            self._status = replace(self._status, is_quarantined=True)
+            with self._at_temperature(1.0):
+                self._canary(self._engine.stream)
+            self._status, self._canary = replace(self._status, is_quarantined=False), None
 
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
         """The completions of each request, in the order of its seeds; errors as in `stream`."""

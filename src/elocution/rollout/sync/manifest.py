@@ -14,6 +14,7 @@ from torch import Tensor
 from elocution.errors import CheckpointError
 
 __all__ = [
+    "MANIFEST",
     "FileSignature",
     "Manifest",
     "TensorEntry",

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from elocution.errors import ConfigError
 from elocution.policies.base import IncrementalModel, Policy
+from elocution.policies.choices import Choices
 from elocution.rollout.agreement import score_completions
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.sync.base import Probe
@@ -56,14 +57,14 @@ def greedy_ids(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.int64
     Shapes: [T', C] each.
     """
     model = policy.incremental()
-    logits = _prefill(model, probes)
-    legal, stops = policy.legal_ids, torch.tensor(sorted(policy.stop_ids), device="cpu")
+    choices = _prefill(model, probes)
+    stops = torch.tensor(sorted(policy.stop_ids), device="cpu")
     longest = max(len(probe.completion_ids) for probe in probes)
     drawn = []
     for position in range(longest):
-        drawn.append(legal[logits.argmax(dim=-1).cpu()])
+        drawn.append(choices.best().cpu())
         if position + 1 < longest:
-            logits = model.step(drawn[-1])
+            choices = model.step(drawn[-1])
     ids = torch.stack(drawn, dim=1)  # [B, T, C]
     found = []
     for row, probe in zip(ids, probes, strict=True):
@@ -79,21 +80,18 @@ def greedy_gaps(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.floa
     0 where the id is the policy's own greedy choice after the ids before it.
     """
     ids, _ = _pad_completions([probe.completion_ids for probe in probes])
-    places = torch.searchsorted(policy.legal_ids, ids)
     model = policy.incremental()
-    logits = _prefill(model, probes)
+    choices = _prefill(model, probes)
     gaps = []
-    places = places.to(logits.device)
     for position in range(ids.shape[1]):
-        chosen = logits.gather(-1, places[:, position, :, None])[..., 0]
-        gaps.append((logits.amax(dim=-1) - chosen).float())
+        gaps.append(choices.gaps(ids[:, position].to(choices.device)).float())
         if position + 1 < ids.shape[1]:
-            logits = model.step(ids[:, position])
+            choices = model.step(ids[:, position])
     stacked = torch.stack(gaps, dim=1).cpu()
     return [row[: len(probe.completion_ids)].numpy().copy() for row, probe in zip(stacked, probes, strict=True)]
 
 
-def _prefill(model: IncrementalModel, probes: Sequence[Probe]) -> torch.Tensor:
+def _prefill(model: IncrementalModel, probes: Sequence[Probe]) -> Choices:
     longest = max(len(probe.completion_ids) for probe in probes)
     return model.prefill([probe.prompt_ids for probe in probes], torch.arange(len(probes), device="cpu"), longest)
 

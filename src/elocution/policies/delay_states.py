@@ -1,0 +1,140 @@
+"""The state machine by which a delay-pattern model writes rows: what a cell may hold given the text ids before it.
+
+Sampling and scoring both follow it. Knows ids and lengths only, no model.
+Source: MOSS-TTS, MossTTSDelayModel.generate.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elocution.policies.delay_pattern import SlotIds
+
+__all__ = ["DelayState", "Replay", "TextRule", "banned_ids", "replay", "required_ids"]
+
+_NEVER = -1  # delayed length before the first delay slot
+
+
+class TextRule(IntEnum):
+    """What the text channel of a row may hold."""
+
+    DELAY = 0
+    """The delay slot, forced."""
+    END = 1
+    """The end of audio, forced."""
+    FIRST_FRAME = 2
+    """A slot for a frame, forced: the first row after a prompt that ends within audio."""
+    FRAMES = 3
+    """A slot for one more frame, or the delay slot, which ends the clip."""
+    EARLY_TEXT = 4
+    """Text or the start of audio, but not the end of the turn."""
+    TEXT = 5
+    """Text, the start of audio, or the end of the turn."""
+
+
+def required_ids(rule: TextRule, ids: SlotIds) -> tuple[int, ...] | None:
+    """The only ids that `rule` allows, ascending; None if it allows all but `banned_ids`."""
+    allowed = {
+        TextRule.DELAY: (ids.delay_slot,),
+        TextRule.END: (ids.audio_end,),
+        TextRule.FIRST_FRAME: (ids.gen_slot,),
+        TextRule.FRAMES: tuple(sorted((ids.gen_slot, ids.delay_slot))),
+    }
+    return allowed.get(rule)
+
+
+def banned_ids(rule: TextRule, ids: SlotIds) -> tuple[int, ...]:
+    """The ids that a rule for text forbids, ascending."""
+    slots = {ids.pad, ids.gen_slot, ids.delay_slot, ids.audio_end}
+    return tuple(sorted(slots | {ids.im_end} if rule is TextRule.EARLY_TEXT else slots))
+
+
+@dataclass(frozen=True)
+class DelayState:
+    """Rows about to be written. Shapes: [B] each; `written` counts rows since the prompt, the same for all.
+
+    `audio_rows` counts the rows of the clip so far, `delay_rows` those since its first delay slot, that one included; -1
+    before it.
+    """
+
+    audio_rows: Tensor
+    delay_rows: Tensor
+    is_audio: Tensor
+    written: int
+    num_codebooks: int
+
+    @classmethod
+    def after_prompts(cls, prompts: list[Tensor], num_codebooks: int, ids: SlotIds) -> "DelayState":
+        """The state behind each prompt, of which only the text channel is given. Shapes: [L] each."""
+        lengths = []
+        for text in prompts:
+            starts = torch.nonzero(text == ids.audio_start)
+            goes_on = len(starts) > 0 and int(text[-1]) in (ids.audio_start, ids.gen_slot)
+            lengths.append(len(text) - int(starts[-1]) if goes_on else 0)
+        audio_rows = torch.tensor(lengths, dtype=torch.long, device="cpu")
+        return cls(audio_rows, torch.full_like(audio_rows, _NEVER), audio_rows > 0, 0, num_codebooks)
+
+    @classmethod
+    def outside_audio(cls, rows: int, num_codebooks: int, device: torch.device | None = None) -> "DelayState":
+        """The state of `rows` rows behind prompts that end in text."""
+        zeros = torch.zeros(rows, dtype=torch.long, device=device or "cpu")
+        return cls(zeros, torch.full_like(zeros, _NEVER), zeros.bool(), 0, num_codebooks)
+
+    def text_rules(self) -> Tensor:
+        """The `TextRule` of each row's text. Shapes: [B]."""
+        frames = TextRule.FIRST_FRAME if self.written == 0 else TextRule.FRAMES
+        text = TextRule.EARLY_TEXT if self.written <= self.num_codebooks else TextRule.TEXT
+        free = torch.where(self.is_audio, int(frames), int(text))
+        delaying = (self.delay_rows >= 0) & (self.delay_rows < self.num_codebooks)
+        free = torch.where(delaying, int(TextRule.DELAY), free)
+        return torch.where(self.delay_rows == self.num_codebooks, int(TextRule.END), free)
+
+    def drawn_codes(self) -> Tensor:
+        """Which codebooks of each row are drawn; the others hold the pad code. Shapes: [B, Q]."""
+        books = torch.arange(self.num_codebooks, device=self.audio_rows.device)
+        begun = self.audio_rows[:, None] > books
+        return begun & ((self.delay_rows[:, None] < 0) | (books >= self.delay_rows[:, None]))
+
+    def after(self, text: Tensor, ids: SlotIds) -> "DelayState":
+        """The state once `text` has been written. Shapes: [B]."""
+        is_end = text == ids.audio_end
+        is_audio = (self.is_audio | (text == ids.audio_start)) & ~is_end
+        is_slot = (text == ids.audio_start) | (text == ids.gen_slot) | (text == ids.delay_slot)
+        audio_rows = torch.where(is_end, 0, self.audio_rows + is_slot)
+        delay_rows = torch.where((self.delay_rows < 0) & (text == ids.delay_slot), 0, self.delay_rows)
+        delay_rows = torch.where(delay_rows >= 0, delay_rows + 1, delay_rows)
+        delay_rows = torch.where(delay_rows > self.num_codebooks, _NEVER, delay_rows)
+        return DelayState(audio_rows, delay_rows, is_audio, self.written + 1, self.num_codebooks)
+
+    def keep(self, rows: Tensor) -> "DelayState":
+        """The rows `rows` alone, in that order. Shapes: [B']."""
+        rows = rows.to(self.audio_rows.device)
+        return DelayState(
+            self.audio_rows[rows], self.delay_rows[rows], self.is_audio[rows], self.written, self.num_codebooks
+        )
+
+
+class Replay(NamedTuple):
+    """What the cells of written rows might have held. Shapes: `text_rules` [B, T]; `drawn_codes` [B, T, Q]."""
+
+    text_rules: Tensor
+    drawn_codes: Tensor
+
+    def is_drawn(self) -> Tensor:
+        """The cells that were a choice and not forced. Shapes: [B, T, 1 + Q]."""
+        text = self.text_rules >= int(TextRule.FRAMES)
+        return torch.cat([text[..., None], self.drawn_codes], dim=-1)
+
+
+def replay(text: Tensor, num_codebooks: int, ids: SlotIds) -> Replay:
+    """Follows the state machine through completions of prompts that end in text. Shapes: `text` [B, T]."""
+    state = DelayState.outside_audio(len(text), num_codebooks, text.device)
+    rules, drawn = [], []
+    for position in range(text.shape[1]):
+        rules.append(state.text_rules())
+        drawn.append(state.drawn_codes())
+        state = state.after(text[:, position], ids)
+    return Replay(torch.stack(rules, dim=1), torch.stack(drawn, dim=1))

@@ -1,0 +1,202 @@
+"""Makes the tiny MOSS checkpoint, its residual codec and its prompts again from text templates and one voice.
+
+Stages leave their results in the work folder, and a stage whose result is there is not run again: `speech.npz` (source
+clips), `voices.npz` (the same in four voices and three styles), `codec`, `prompts`, `moss` (the checkpoint).
+"""
+
+import json
+import logging
+import os
+import random
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from elocution.codecs.tiny import MelSettings
+from elocution.codecs.tiny_residual import TinyResidualCodec
+from elocution.files import reporting_disk_errors
+from elocution.policies.spoken_text import TaughtTexts
+from elocution.tiny.build import require_modules
+from elocution.tiny.codebook import encode_corpus, fit_residual_codec
+from elocution.tiny.moss_layout import build_moss_policy, build_moss_tokenizer
+from elocution.tiny.moss_pretrain import lessons_of, teach
+from elocution.tiny.pretrain import PretrainSettings
+from elocution.tiny.sentences import WORDS, draw_sentences
+from elocution.tiny.speech import SAMPLE_RATE, SpeechCorpus, speak_sentences
+from elocution.tiny.voices import STYLES, VOICES, speak_as
+from elocution.types import Utterance, Voice
+
+__all__ = ["MossBuildSettings", "Role", "build_moss", "role_of", "utterances_of"]
+
+logger = logging.getLogger(__name__)
+
+# Modules that the extra brings, and their packages.
+_NEEDED = {"hibari": "hibari-tts", "pyworld": "pyworld", "sklearn": "scikit-learn"}
+
+
+@dataclass(frozen=True)
+class MossBuildSettings:
+    """How much of everything. Units: sentences, codes, clips, rows."""
+
+    taught: int = 17_400
+    prompts: int = 2_000
+    held_out: int = 600
+    num_codebooks: int = 4
+    num_codes: int = 512
+    codec_clips: int = 12_000
+    sentence_seed: int = 2026
+    model_seed: int = 0
+    width: int = 192
+    layers: int = 6
+    heads: int = 6
+    kv_heads: int = 2
+    max_positions: int = 512
+    codec: MelSettings = MelSettings(frames_per_code=8)
+    pretraining: PretrainSettings = PretrainSettings(batch_size=32, learning_rate=1.5e-3)
+
+
+@dataclass(frozen=True)
+class Role:
+    """Who speaks a sentence, and how: names of `VOICES` and `STYLES`."""
+
+    voice: str
+    style: str
+
+
+def role_of(index: int) -> Role:
+    """The role of sentence `index`; all pairs come equally often."""
+    voices, styles = list(VOICES), list(STYLES)
+    return Role(voices[index % len(voices)], styles[index // len(voices) % len(styles)])
+
+
+def build_moss(output: Path, settings: MossBuildSettings | None = None, *, workers: int = 0) -> None:
+    """Writes `codec/`, `prompts/` and `moss/` into `output`; resumable by stage.
+
+    Raises: MissingDependency before anything is written if a part of the extra `tiny-build` is not installed;
+    StorageError if `output` cannot be written.
+    """
+    require_modules(_NEEDED)
+    with reporting_disk_errors(output):
+        output.mkdir(parents=True, exist_ok=True)
+        _build(output, settings or MossBuildSettings(), workers or os.cpu_count() or 1)
+
+
+def utterances_of(sentences: Sequence[str], codes: Sequence[NDArray[np.int64]], *, seed: int) -> list[Utterance]:
+    """Each sentence in the voice of another one that has its role's voice in the style `neutral`, by its codes.
+
+    Raises: ValueError if a voice has fewer than two such sentences.
+    """
+    roles = [role_of(index) for index in range(len(sentences))]
+    by_voice = {voice: [i for i, role in enumerate(roles) if role == Role(voice, "neutral")] for voice in VOICES}
+    if any(len(known) < 2 for known in by_voice.values()):
+        raise ValueError(f"{len(sentences)} sentences are too few to have each voice twice")
+    generator = random.Random(seed)
+    utterances = []
+    for index, (sentence, role) in enumerate(zip(sentences, roles, strict=True)):
+        known = by_voice[role.voice]
+        other = generator.choice(known)
+        while other == index:
+            other = generator.choice(known)
+        voice = Voice(f"{role.voice}-{other}", sentences[other], codes[other])
+        utterances.append(Utterance(f"{index}", sentence, "en", voice, emotion=role.style))
+    return utterances
+
+
+def _build(output: Path, settings: MossBuildSettings, workers: int) -> None:
+    sentences = draw_sentences(settings.taught + settings.prompts + settings.held_out, settings.sentence_seed)
+    corpus = _voices(output, sentences, workers)
+    codec = _codec(output / "codec", corpus, settings)
+    codes = encode_corpus(codec, corpus)
+    utterances = utterances_of(sentences, codes, seed=settings.model_seed)
+    parts = {"train": slice(settings.taught, -settings.held_out), "held-out": slice(-settings.held_out, None)}
+    for name, part in parts.items():
+        _write_prompts(output / "prompts" / f"{name.replace('-', '_')}.jsonl", name, utterances[part])
+    if (output / "moss" / "config.json").is_file():
+        logger.info("moss: already there")
+        return
+    policy = build_moss_policy(
+        build_moss_tokenizer([*WORDS, *STYLES]),
+        num_codebooks=codec.num_codebooks,
+        codebook_size=codec.codebook_size,
+        width=settings.width,
+        layers=settings.layers,
+        heads=settings.heads,
+        kv_heads=settings.kv_heads,
+        frame_rate=codec.frame_rate,
+        sample_rate=codec.sample_rate,
+        max_positions=settings.max_positions,
+        seed=settings.model_seed,
+    )
+    lessons = lessons_of(policy, utterances, codes)
+    teach(policy, lessons[: settings.taught], lessons[parts["held-out"]], settings.pretraining)
+    TaughtTexts.of(sentences[: settings.taught]).write(policy.tokenizer)
+    policy.model.half()
+    partial = output / ".moss.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    policy.save_pretrained(str(partial))
+    os.replace(partial, output / "moss")
+
+
+def _voices(output: Path, sentences: Sequence[str], workers: int) -> SpeechCorpus:
+    """The source speech, each sentence in its role."""
+    path = output / "voices.npz"
+    if path.is_file() and (corpus := SpeechCorpus.load(path)).sentences == tuple(sentences):
+        logger.info("voices: %d clips already there", len(sentences))
+        return corpus
+    source = output / "speech.npz"
+    spoken = SpeechCorpus.load(source) if source.is_file() else None
+    if spoken is None or spoken.sentences != tuple(sentences):
+        spoken = speak_sentences(sentences, workers=workers)
+        spoken.save(source)
+    clips = [(spoken.clip(index), role_of(index)) for index in range(len(sentences))]
+    with ProcessPoolExecutor(workers) as pool:
+        made = list(tqdm(pool.map(_speak_as, clips, chunksize=64), total=len(clips), desc="voices", unit="clip"))
+    offsets = np.cumsum([0, *(len(clip) for clip in made)])
+    corpus = SpeechCorpus(tuple(sentences), np.concatenate(made), offsets)
+    corpus.save(path)
+    return corpus
+
+
+def _speak_as(clip: tuple[NDArray[np.float32], Role]) -> NDArray[np.int16]:
+    samples, role = clip
+    made = speak_as(samples, SAMPLE_RATE, VOICES[role.voice], STYLES[role.style])
+    return (made * 32767).clip(-32768, 32767).astype(np.int16)
+
+
+def _codec(path: Path, corpus: SpeechCorpus, settings: MossBuildSettings) -> TinyResidualCodec:
+    if (path / "codec.safetensors").is_file():
+        logger.info("codec: already there")
+        return TinyResidualCodec.from_pretrained(path)
+    codec = fit_residual_codec(
+        corpus,
+        num_codebooks=settings.num_codebooks,
+        num_codes=settings.num_codes,
+        num_clips=min(settings.codec_clips, len(corpus.sentences)),
+        settings=settings.codec,
+        seed=settings.model_seed,
+    )
+    codec.save_pretrained(path)
+    return codec
+
+
+def _write_prompts(path: Path, name: str, utterances: Sequence[Utterance]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, utterance in enumerate(utterances, start=1):
+        assert utterance.voice is not None  # `utterances_of` gives each one
+        row = {
+            "id": f"{name}-{number:04d}",
+            "text": utterance.text,
+            "language": utterance.language,
+            "emotion": utterance.emotion,
+            "prompt_text": utterance.voice.text,
+            "prompt_codes": utterance.voice.codes.tolist(),
+        }
+        rows.append(json.dumps(row))
+    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
