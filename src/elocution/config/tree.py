@@ -328,6 +328,9 @@ class EvalConfig(StrictConfig):
     """Softmax temperature of the held-out completions."""
     every: int = Field(default=0, ge=0)
     """Steps between evaluations; 0 means before and after the run only."""
+    on_collapse: Literal["ignore", "warn", "stop"] = "stop"
+    """What a run does if an evaluation within it finds the policy collapsing, or gaming its reward: not look, say so, or stop
+    with a checkpoint; docs/evaluation.md has the monitors."""
     bootstrap_samples: int = Field(default=2000, ge=100, le=100_000)
     """Resamples behind the 95 % interval."""
     probe_sentences: int = Field(default=8, ge=0)
@@ -337,9 +340,12 @@ class EvalConfig(StrictConfig):
     voices: bool = True
     """In `elocution eval`, speak in the voice of an item's prompt, where the set has one."""
     speaker: str = ""
-    """In `elocution eval`, speaker encoder that compares voices, `module:Class`; empty measures no likeness."""
+    """In `elocution eval`, speaker encoder that compares voices: a name of the table in docs/rewards.md, or `module:Class`;
+    empty measures no likeness. Should not be the one in the reward."""
+    speaker_path: str = ""
+    """Checkpoint folder of `speaker`, where it needs one."""
     quality: str = ""
-    """In `elocution eval`, model that rates quality, `module:Class`; empty measures none."""
+    """In `elocution eval`, model that rates quality: distillmos, dnsmos, or `module:Class`; empty measures none."""
     simplifier: Literal["opencc", "zhconv", "none"] = "opencc"
     """What brings Chinese transcripts to simplified script under the rules of seed-tts-eval: OpenCC; zhconv, as the public
     scorer does, if it is installed; or nothing, for transcripts that were converted before they were saved."""

@@ -191,6 +191,7 @@ def _notes(
         notes.append(f"{num_unpaired} items are scored in one of the two alone, and do not count")
     if one["sampler"] != other["sampler"]:
         notes.append("the samplers differ")
-    if absent := [name for name in ("speaker_similarity", "quality", "distillmos") if name not in differences]:
+    measured = {"likeness": ("speaker_similarity",), "quality": ("quality", "distillmos", "dnsmos")}
+    if absent := [kind for kind, names in measured.items() if not differences.keys() & set(names)]:
         notes.append(f"not measured, so not guarded: {', '.join(absent)}")
     return notes

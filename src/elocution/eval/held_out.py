@@ -10,6 +10,7 @@ from typing import Any
 from elocution.audio import write_wav
 from elocution.errors import RewardUnavailable
 from elocution.eval.bootstrap import bootstrap_word_error_rate
+from elocution.eval.guards import measure_monitors
 from elocution.measures.compare import Comparison, compare
 from elocution.measures.error_rates import corpus_error_rate
 from elocution.rollout.speak import Speaker
@@ -28,12 +29,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One measurement of a policy. `row` is the line for `evaluations.jsonl`; `wer` is a fraction."""
+    """One measurement of a policy. `row` is the line for `evaluations.jsonl`; `wer` is a fraction.
+
+    `rollouts` are what was spoken, in the order of the sentences.
+    """
 
     wer: float
     wer_low: float
     wer_high: float
     row: dict[str, Any]
+    rollouts: tuple[Rollout, ...]
 
 
 class HeldOutEvaluator:
@@ -53,10 +58,13 @@ class HeldOutEvaluator:
         bootstrap_samples: int,
         num_probes: int,
         run: Path,
+        has_monitors: bool = False,
     ) -> None:
+        """`has_monitors` measures what guards look at too."""
         self._utterances, self._speaker, self._transcribe = utterances, speaker, transcribe
         self._judge, self._temperature, self._seed = judge, temperature, seed
         self._bootstrap_samples, self._num_probes, self._run = bootstrap_samples, num_probes, run
+        self._has_monitors = has_monitors
 
     def evaluate(self, name: str, *, step: int, policy_version: int, on_progress: Progress | None = None) -> Evaluation:
         """Speaks and judges every sentence; writes the probes' audio under `audio/<name>/`.
@@ -107,7 +115,9 @@ class HeldOutEvaluator:
                 for index in range(min(self._num_probes, len(rollouts)))
             ],
         }
-        return Evaluation(wer, low, high, row)
+        if self._has_monitors:
+            row["monitors"] = measure_monitors(rollouts)
+        return Evaluation(wer, low, high, row, tuple(rollouts))
 
     def _transcribe_speech(self, rollouts: Sequence[Rollout], on_progress: Progress | None) -> list[str | None]:
         """What the judge heard: empty where there is nothing to hear, None where it failed."""

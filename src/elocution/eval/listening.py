@@ -13,32 +13,38 @@ from elocution.audio import read_audio
 from elocution.config.rewards import RewardConfig
 from elocution.config.tree import EvalConfig
 from elocution.errors import ConfigError
-from elocution.measures import check_recognisers, load_transcriber, transcriber_languages
+from elocution.measures import (
+    SPEAKER_ENCODERS,
+    SpeakerEncoder,
+    check_recognisers,
+    load_speaker_encoder,
+    load_transcriber,
+    transcriber_languages,
+)
 from elocution.measures.facts import SpokenText
 from elocution.measures.listener import build_listener
 from elocution.measures.loudness import is_silent
+from elocution.measures.routing import transcribe_together
+from elocution.measures.speakers import cosine_similarity
 from elocution.registry import build_part, import_part
 from elocution.types import Audio
 
-__all__ = ["EvalClip", "Heard", "QualityRater", "SpeakerEncoder", "check_judge", "listener_factory"]
+__all__ = ["QUALITY_MODELS", "EvalClip", "Heard", "QualityRater", "check_judge", "listener_factory"]
 
+QUALITY_MODELS = {
+    "distillmos": "elocution.measures.quality:DistillMos",
+    "dnsmos": "elocution.measures.quality:Dnsmos",
+}
 _FACTS = (
     *("rate", "f0_hz", "f0_spread", "energy_spread_db", "pause_share", "silence_share", "clipped_share", "duration_s"),
 )
 
 
-class SpeakerEncoder(Protocol):
-    """Voices as vectors; clips of one speaker have a high cosine."""
-
-    def embed(self, clips: Sequence[Audio]) -> NDArray[np.float32]:
-        """Shapes: [N, D]; each row depends on its clip alone."""
-
-
 class QualityRater(Protocol):
     """Predicts what listeners would say of a clip."""
 
-    def rate(self, audio: Audio) -> float:
-        """A mean opinion score, 1 to 5."""
+    def rate(self, audio: Audio) -> float | Mapping[str, float]:
+        """A mean opinion score, 1 to 5, or several by the names of facts."""
 
 
 @dataclass(frozen=True)
@@ -74,38 +80,48 @@ def check_judge(config: EvalConfig, languages: Sequence[str]) -> None:
             "name another recogniser"
         )
     if config.speaker:
-        import_part("speaker encoder", config.speaker, {}, methods=["embed"])
+        import_part("speaker encoder", config.speaker, SPEAKER_ENCODERS, methods=["embed"])
     if config.quality:
-        import_part("quality model", config.quality, {}, methods=["rate"])
+        _quality_class(config.quality)
 
 
-def listener_factory(config: EvalConfig) -> Callable[[], Callable[[EvalClip], Heard]]:
-    """A picklable factory of what hears and measures a clip; its models are loaded when it is called."""
-    return partial(_Listener, config)
+def listener_factory(config: EvalConfig, *, device: str) -> Callable[[], "_Listener"]:
+    """A picklable factory of what hears and measures clips, one or several; models are loaded when it is called.
+
+    Models that have a path run on `device`.
+    """
+    return partial(_Listener, config, device)
+
+
+def _quality_class(name: str) -> Any:
+    return import_part("quality model", name, QUALITY_MODELS, methods=["rate"])
 
 
 class _Listener:
-    def __init__(self, config: EvalConfig) -> None:
-        self._transcriber = load_transcriber(config.judge)
+    def __init__(self, config: EvalConfig, device: str) -> None:
+        self._transcriber = load_transcriber(config.judge, path=config.judge_path, device=device)
         self._measure = build_listener((*_FACTS, "repeated_share"), RewardConfig())
-        self._speaker: SpeakerEncoder | None = (
-            build_part(
-                "speaker encoder", config.speaker, import_part("speaker encoder", config.speaker, {}, methods=["embed"])
-            )
-            if config.speaker
-            else None
-        )
-        self._quality: QualityRater | None = (
-            build_part(
-                "quality model", config.quality, import_part("quality model", config.quality, {}, methods=["rate"])
-            )
-            if config.quality
-            else None
-        )
+        self._speaker: SpeakerEncoder | None = None
+        self._quality: QualityRater | None = None
+        if config.speaker:
+            self._speaker = load_speaker_encoder(config.speaker, path=config.speaker_path, device=device)
+        if config.quality:
+            self._quality = build_part("quality model", config.quality, _quality_class(config.quality))
         self._references: dict[Path, NDArray[np.float32]] = {}
 
     def __call__(self, clip: EvalClip) -> Heard:
-        transcript = "" if is_silent(clip.audio) else self._transcriber.transcribe(clip.audio).strip()
+        return self.together([clip])[0]
+
+    def together(self, clips: Sequence[EvalClip]) -> list[Heard]:
+        """What is heard of each clip; the others do not change it."""
+        audible = [index for index, clip in enumerate(clips) if not is_silent(clip.audio)]
+        heard = transcribe_together(
+            self._transcriber, [clips[i].audio for i in audible], [clips[i].language for i in audible]
+        )
+        transcripts = dict(zip(audible, heard, strict=True))
+        return [self._heard(clip, transcripts.get(index, "").strip()) for index, clip in enumerate(clips)]
+
+    def _heard(self, clip: EvalClip, transcript: str) -> Heard:
         found = self._measure(SpokenText(clip.audio, clip.text, clip.language, clip.codes))
         facts, failures = dict(found.facts), dict(found.failures)
         if not len(clip.codes):  # a recording
@@ -114,25 +130,32 @@ class _Listener:
             if clip.reference is None:
                 failures["speaker_similarity"] = "the item has no prompt recording"
             else:
-                self._try("speaker_similarity", partial(self._likeness, clip.audio, clip.reference), facts, failures)
+                _try("speaker_similarity", partial(self._likeness, clip.audio, clip.reference), facts, failures)
         if self._quality is not None:
-            self._try("quality", partial(self._quality.rate, clip.audio), facts, failures)
+            _try("quality", partial(self._quality.rate, clip.audio), facts, failures)
         return Heard(transcript, facts, failures)
 
     def _likeness(self, audio: Audio, reference: Path) -> float:
         assert self._speaker is not None
         if reference not in self._references:
-            self._references[reference] = self._speaker.embed([read_audio(reference)])[0]
-        wanted, found = self._references[reference], self._speaker.embed([audio])[0]
-        return float(wanted @ found / (np.linalg.norm(wanted) * np.linalg.norm(found)))
+            self._references[reference] = self._speaker.embed([read_audio(reference)])
+        return float(cosine_similarity(self._references[reference], self._speaker.embed([audio]))[0])
 
-    def _try(self, name: str, measure: Callable[[], Any], facts: dict[str, float], failures: dict[str, str]) -> None:
-        try:
-            value = float(measure())
-        except Exception as error:  # a measure may be the user's own; its failure is this fact's, and is reported
-            failures[name] = f"{type(error).__name__}: {error}"
-            return
+
+def _try(
+    name: str,
+    measure: Callable[[], float | Mapping[str, float]],
+    facts: dict[str, float],
+    failures: dict[str, str],
+) -> None:
+    """Adds what `measure` finds, a number under `name` or several under their own, or why it does not."""
+    try:
+        found = measure()
+    except Exception as error:  # a measure may be the user's own; its failure is this fact's, and is reported
+        failures[name] = f"{type(error).__name__}: {error}"
+        return
+    for own, value in (found if isinstance(found, Mapping) else {name: found}).items():
         if np.isfinite(value):
-            facts[name] = value
+            facts[own] = float(value)
         else:
-            failures[name] = f"not a finite number: {value}"
+            failures[own] = f"not a finite number: {value}"

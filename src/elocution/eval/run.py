@@ -37,6 +37,7 @@ FORMAT = 1
 _PACKAGES = (
     *("elocution", "torch", "transformers", "numpy", "pocketsphinx", "rapidfuzz", "zhon", "zhconv"),
     *("opencc-python-reimplemented", "pypinyin", "num2words", "whisper-normalizer"),
+    *("faster-whisper", "sherpa-onnx", "resemblyzer", "speechbrain", "distillmos", "speechmos"),
 )
 
 Progress = Callable[[int, int], None]
@@ -81,13 +82,17 @@ def describe_plan(job: Job, config: RunConfig, *, draws: bool) -> dict[str, Any]
         "overlap": job.overlap.row(),
         "sampler": sampler if draws else None,
         "seeds": list(job.source.seeds),
-        "recogniser": {"name": config.eval.judge},
+        "recogniser": {"name": config.eval.judge, "path": config.eval.judge_path},
         "normalizers": {
             "spoken": NORMALIZER_VERSION,
             "seed_tts": SEED_TTS_VERSION,
             "simplifier": config.eval.simplifier,
         },
-        "measures": {"speaker": config.eval.speaker, "quality": config.eval.quality},
+        "measures": {
+            "speaker": config.eval.speaker,
+            "speaker_path": config.eval.speaker_path,
+            "quality": config.eval.quality,
+        },
         "partial": job.partial,
     }
 
@@ -152,8 +157,10 @@ class _Work:
     def run(self, units: Sequence[Unit]) -> None:
         size = self._config.rollout.batch_size
         reward = self._config.reward
-        factory = listener_factory(self._config.eval)
-        with ScoringPool(factory, workers=reward.workers, timeout_s=reward.timeout_s) as pool:
+        factory = listener_factory(self._config.eval, device=reward.device)
+        with ScoringPool(
+            factory, workers=reward.workers, timeout_s=reward.timeout_s, batch_size=reward.batch_size
+        ) as pool:
             waiting: list[tuple[Unit, Produced, Pending[Heard | Exception] | None]] = []
             for start in range(0, len(units), size):
                 began = time.perf_counter()

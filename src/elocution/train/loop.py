@@ -21,6 +21,7 @@ from torch import Tensor
 from elocution.config.load import different_keys, dump_config, load_config
 from elocution.config.tree import RunConfig
 from elocution.errors import CheckpointError, NonFiniteError
+from elocution.eval.guards import AlarmLevel
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
 from elocution.rewards import load_reward
@@ -38,6 +39,7 @@ from elocution.train.checkpoint import (
 )
 from elocution.train.collect import Collector
 from elocution.train.environment import describe_environment
+from elocution.train.guard import Guard
 from elocution.train.idle import StageTimes, advice
 from elocution.train.interrupt import StopRequest
 from elocution.train.learner import UpdateStats
@@ -73,7 +75,7 @@ Progress = Callable[[str, int, int, dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class RunSummary:
-    """How a call of `train` ended. `stopped_by` names the signal that cut it short, if one did."""
+    """How a call of `train` ended. `stopped_by` names the signal or the guards that cut it short, if one did."""
 
     run: Path
     step: int
@@ -154,7 +156,7 @@ def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | 
             "put that folder back, or start another run"
         )
     step = checkpoint.step if checkpoint else -1
-    for name in ("metrics.jsonl", "rollouts.jsonl"):
+    for name in ("metrics.jsonl", "rollouts.jsonl", "alarms.jsonl"):
         run.keep_rows(name, lambda row: _is_until(row, step))
     # The last evaluation of a finished run is made again; all others up to the checkpoint stand.
     run.keep_rows("evaluations.jsonl", lambda row: _is_until(row, step) and row.get("name") not in (None, "after"))
@@ -192,11 +194,13 @@ class _Run:
             bootstrap_samples=config.eval.bootstrap_samples,
             num_probes=config.eval.probe_sentences,
             run=run.path,
+            has_monitors=bool(config.eval.every) and config.eval.on_collapse != "ignore",
         )
         self.budget = TokenBudget(config.train.micro_batch_tokens)
         self.skipped = 0
         self.version = 0
         self.last_saved: Checkpoint | None = None
+        self.collapse: str | None = None
 
     def execute(self, checkpoint: Checkpoint | None) -> RunSummary:
         config, total = self.config, self.config.train.steps
@@ -224,7 +228,7 @@ class _Run:
                 if step % config.train.save_every == 0 or step == total:
                     self.save(step, collector.older_snapshots(step))
                 if config.eval.every and step % config.eval.every == 0 and step < total:
-                    self.evaluate(f"step_{step}", step)
+                    self.collapse = self.guard(self.evaluate(f"step_{step}", step), metrics)
         if stopped_by := self.stopped_by():
             self.save(step, collector.older_snapshots(step))
             return RunSummary(self.run.path, step, before, None, stopped_by)
@@ -236,8 +240,16 @@ class _Run:
         return RunSummary(self.run.path, step, before, after, None)
 
     def stopped_by(self) -> str | None:
-        """The signal that asked one of the processes to stop; all of them get the same answer."""
-        return next(filter(None, self.world.gather(self.stop.signal_name)), None)
+        """The signal or collapse that asked one of the processes to stop; all of them get the same answer."""
+        return next(filter(None, self.world.gather(self.stop.signal_name or self.collapse)), None)
+
+    def guard(self, evaluation: Evaluation | None, metrics: dict[str, Any]) -> str | None:
+        """What collapsed so far that the run must not go on, as the writer finds it."""
+        if evaluation is None or self.config.eval.on_collapse == "ignore":
+            return None
+        alarms = Guard(self.run).look(evaluation, metrics)
+        fatal = [alarm.monitor for alarm in alarms if alarm.level is AlarmLevel.STOP]
+        return f"its guards ({', '.join(fatal)})" if fatal and self.config.eval.on_collapse == "stop" else None
 
     def train_step(self, collector: Collector, step: int) -> dict[str, Any] | None:
         """One step's metrics, or None if the run was asked to stop before the weights changed."""

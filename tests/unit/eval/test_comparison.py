@@ -103,7 +103,7 @@ def test_only_items_of_both_count_and_the_others_are_named() -> None:
     found = compare_evaluations(one, other)
     assert (found.num_pairs, found.num_unpaired) == (58, 2)
     assert "2 items are scored in one of the two alone, and do not count" in found.notes
-    assert "not measured, so not guarded: speaker_similarity, quality, distillmos" in found.notes
+    assert "not measured, so not guarded: likeness, quality" in found.notes
     assert found.row()["differences"]["wer"]["difference"] == found.differences["wer"].value
 
 
