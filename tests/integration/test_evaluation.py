@@ -105,7 +105,7 @@ def test_recordings_are_scored_with_likeness_and_quality_where_models_are_named(
     folder, path = recorded
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     output = tmp_path / "evaluation"
-    settings = ("eval.speaker=evaluation_parts:Level", "eval.quality=eval_parts:Steady")
+    settings = ("eval.speaker=evaluation_parts:Level", "eval.quality=evaluation_parts:Steady")
     result = run(str(folder), "--set-name", str(path), "--language", "en", "--output", str(output), settings=settings)
     assert result.exit_code == 0, result.output
     assert "seed-tts-eval: WER 0.0 %" in result.output
