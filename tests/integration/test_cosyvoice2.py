@@ -71,7 +71,10 @@ def test_the_shipped_checkpoint_goes_round_bit_identical(tmp_path: Path) -> None
     assert "outside the checkpoint's vocabulary" in str(policy.check_text(Utterance("a", "an unheard word")))
 
 
-@pytest.mark.parametrize("lora", ["", "[model.lora]\nrank = 2"], ids=["whole", "adapter"])
+@pytest.mark.parametrize(
+    "lora",
+    [pytest.param("", id="whole"), pytest.param("[model.lora]\nrank = 2", id="adapter", marks=pytest.mark.slow)],
+)
 def test_the_recipe_from_llm_pt_to_llm_pt(lora: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs the extra `data`")
     (tmp_path / "small.toml").write_text(SMALL.format(lora=lora))

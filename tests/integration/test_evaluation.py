@@ -130,6 +130,7 @@ def test_missing_recordings_are_counted_before_anything_is_scored(recorded: tupl
     assert (found["scored"], found["of"], list(found["left_out"])) == (2, 3, ["utt1"])
 
 
+@pytest.mark.slow
 def test_a_judge_that_fails_is_no_number_and_the_same_call_tries_again(
     recorded: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

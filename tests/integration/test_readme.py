@@ -24,7 +24,13 @@ sentences = 2
 probe_sentences = 1
 """
 # These take minutes or do not end; that they are understood is seen from their help.
-LONG = {"elocution train", "elocution serve rewards", "elocution tiny build --output build/tiny"}
+LONG = {
+    "elocution train",
+    "elocution eval --compare evals/base evals/mine",
+    "elocution serve rewards",
+    "elocution serve tts --model runs/mine/best",
+    "elocution tiny build --output build/tiny",
+}
 
 
 def commands() -> list[str]:

@@ -21,7 +21,7 @@ class EvenPromptsTie:
 """
 
 
-@pytest.mark.parametrize("bound", [0, 2])
+@pytest.mark.parametrize("bound", [2, pytest.param(0, marks=pytest.mark.slow)])
 def test_s56_groups_without_spread_are_replaced_within_the_bound(
     bound: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,7 +101,9 @@ def test_tritons_client_finds_server_and_models_alive(triton: InferenceServerCli
     assert not triton.is_model_ready("other")
     assert triton.get_server_metadata()["name"] == "elocution"
     metadata = triton.get_model_metadata(NAME)
-    assert [one["name"] for one in metadata["inputs"]] == ["TOKENS", "TOKEN_LENS", "GT_TEXT", "LANGUAGE"]
+    names = [one["name"] for one in metadata["inputs"]]
+    assert names[:4] == ["TOKENS", "TOKEN_LENS", "GT_TEXT", "LANGUAGE"]
+    assert set(names[4:]) == {"PROMPT_WAV", "PROMPT_WAV_LENS", "PROMPT_SAMPLE_RATE", "DESCRIPTION"}
     assert [one["name"] for one in metadata["outputs"]][:2] == ["REWARDS", "TRANSCRIPTS"]
 
 
@@ -205,6 +207,7 @@ def _untimed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_scored_by_the_server_is_the_run_scored_in_process(server: Server, tmp_path: Path) -> None:
     remote = ["reward.type=remote", f'reward.remote.urls=["{server.url}"]', "reward.remote.retries=0"]
     for name, settings in (("local", SMALL), ("remote", [*SMALL, *remote])):
@@ -215,6 +218,7 @@ def test_a_run_scored_by_the_server_is_the_run_scored_in_process(server: Server,
         assert one
 
 
+@pytest.mark.slow
 def test_sigterm_answers_what_is_under_way_and_leaves_nothing(spoken: dict[str, Audio]) -> None:
     server = Server()
     workers = [int(pid) for pid in _children(server.process.pid)]

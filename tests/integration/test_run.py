@@ -138,6 +138,7 @@ def test_a_run_with_an_adapter_saves_only_that_and_measures_kl_against_its_base(
     assert (lora / "best" / "optimizer.pt").stat().st_size < 300_000  # two moments of the adapter, none of the base
 
 
+@pytest.mark.slow
 def test_s76_with_an_adapter_too_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
     lora: Path, tmp_path: Path
 ) -> None:
@@ -164,6 +165,7 @@ def test_s76_with_an_adapter_too_a_resumed_run_equals_an_uninterrupted_one_to_th
     assert all((one[name] == other[name]).all() for name in one)
 
 
+@pytest.mark.slow
 def test_generate_speaks_with_a_trained_adapter(lora: Path, tmp_path: Path) -> None:
     output = tmp_path / "said.wav"
     text = "The doctor visited the school."

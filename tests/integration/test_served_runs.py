@@ -110,6 +110,7 @@ def test_s62_s66_a_run_is_proven_at_each_step(
     assert server.loads >= 4  # the rehearsal and each version
 
 
+@pytest.mark.slow
 def test_rollouts_of_the_next_steps_are_drawn_while_the_learner_works(server: Server, tmp_path: Path) -> None:
     lag = ("train.max_lag=2", "train.sync_every=2", "algorithm.correction='token_truncate'", "train.steps=4")
     done = train(tmp_path / "run", server, *lag)
@@ -152,6 +153,7 @@ def test_a_server_that_answers_with_another_requests_speech_is_found_before_trai
     assert not (tmp_path / "run" / "evaluations.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_late_answer_is_asked_for_again_and_counted(server: Server, tmp_path: Path) -> None:
     server.reset(fault="late", draws=3)
     done = train(tmp_path / "run", server, "rollout.server.request_timeout_s=3")
@@ -187,6 +189,7 @@ def spoilt_python(tmp_path: Path) -> Path:
     return python
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [{"since": 2}, {"draws": 4}], ids=["within a load", "within a batch"])
 def test_s64_a_server_of_the_run_that_dies_comes_back_and_is_proven(
     spoilt_python: Path, tmp_path: Path, fault: dict[str, int]
@@ -211,6 +214,7 @@ def command(run: Path, server: str, *settings: str) -> list[str]:
     return [sys.executable, "-m", "elocution", *arguments(run, f"rollout.server.urls=['{server}']", *settings)]
 
 
+@pytest.mark.slow
 def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and_the_run_ends_as_without(
     server: Server, tmp_path: Path
 ) -> None:
@@ -237,6 +241,7 @@ def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and
     assert (run / MODEL).read_bytes() == (whole / MODEL).read_bytes()
 
 
+@pytest.mark.slow
 def test_s64_s76_a_run_killed_within_a_sync_goes_on_with_proven_weights(server: Server, tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
     assert train(whole, server).exit_code == 0

@@ -57,6 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_two_processes_share_every_clip_once_and_best_is_the_best(run: Path) -> None:
     done = by_two_processes(str(run), "--sweep")
     assert done.returncode == 0, done.stderr

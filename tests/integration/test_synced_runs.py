@@ -118,6 +118,7 @@ def test_s62_s64_a_server_that_loads_wrongly_ends_the_run_before_anything_is_dra
     assert (run / "sync").is_dir()  # for whoever looks for the cause
 
 
+@pytest.mark.slow
 def test_a_server_that_begins_to_load_wrongly_ends_the_run_which_says_what_was_proven_last(
     server: Server, tmp_path: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_version_that_is_not_proven_is_loaded_again(server: Server, tmp_path: 
     assert server.loads == 5
 
 
+@pytest.mark.slow
 def test_s64_s76_a_run_killed_within_a_sync_leaves_nothing_half_announced_and_goes_on_with_proven_weights(
     server: Server, tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ def test_s64_s76_a_run_killed_within_a_sync_leaves_nothing_half_announced_and_go
     assert (run / model).read_bytes() == (whole / model).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_server_of_the_run_that_dies_within_a_load_comes_back_and_is_proven(tmp_path: Path) -> None:
     python = tmp_path / "python"
     path = os.pathsep.join(filter(None, sys.path))

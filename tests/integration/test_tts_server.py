@@ -160,6 +160,7 @@ def test_s64_a_server_that_says_it_has_the_weights_but_serves_others_is_refused(
             engines.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1])
 def test_s47_an_id_outside_the_legal_set_is_never_a_completion(
     tmp_path: Path, place: int, monkeypatch: pytest.MonkeyPatch
