@@ -10,8 +10,9 @@ from elocution.export.cosyvoice import to_huggingface
 from elocution.policies.cosyvoice import CosyVoice2Policy
 from elocution.policies.llasa import LlasaPolicy
 from elocution.tiny.build import BuildSettings, build
-from elocution.tiny.pretrain import PretrainSettings, held_out_loss
+from elocution.tiny.pretrain import held_out_loss
 from elocution.tiny.sentences import draw_sentences
+from elocution.tiny.teaching import PretrainSettings
 from elocution.types import Audio
 
 SETTINGS = BuildSettings(

@@ -4,32 +4,27 @@ Stages leave their results in the work folder, and a stage whose result is there
 (source clips), `codec`, `recogniser`, `prompts`, `llasa` and `cosyvoice2` (the checkpoints).
 """
 
-import importlib.util
-import json
-import logging
 import os
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from elocution.codecs.tiny import MelSettings, TinyCodec
-from elocution.errors import MissingDependency
 from elocution.files import reporting_disk_errors
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.spoken_text import TaughtTexts
 from elocution.tiny import cosyvoice
 from elocution.tiny.codebook import encode_corpus, fit_codec
-from elocution.tiny.pretrain import PretrainSettings, build_policy, build_tokenizer, pretrain
+from elocution.tiny.pretrain import build_policy, build_tokenizer, pretrain
 from elocution.tiny.recogniser import write_recogniser
 from elocution.tiny.sentences import WORDS, draw_sentences
-from elocution.tiny.speech import SpeechCorpus, speak_sentences
+from elocution.tiny.speech import SpeechCorpus
+from elocution.tiny.stages import kept_codec, kept_folder, require_modules, spoken_corpus, write_prompts
+from elocution.tiny.teaching import PretrainSettings
 
-__all__ = ["BuildSettings", "build", "require_modules"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["BuildSettings", "build"]
 
 # Modules that the extra brings, and their packages.
 _NEEDED = {"hibari": "hibari-tts", "sklearn": "scikit-learn"}
@@ -71,32 +66,39 @@ def build(output: Path, settings: BuildSettings | None = None, *, workers: int =
         _build(output, settings, workers or os.cpu_count() or 1)
 
 
-def require_modules(packages: Mapping[str, str]) -> None:
-    """Raises: MissingDependency naming the package of the first of these modules that is not installed."""
-    for module, package in packages.items():
-        if importlib.util.find_spec(module) is None:
-            raise MissingDependency.naming(package, "tiny-build")
-
-
 def _build(output: Path, settings: BuildSettings, workers: int) -> None:
     (output / "NOTICE").write_text(NOTICE, encoding="utf-8")
     sentences = draw_sentences(settings.taught + settings.prompts + settings.held_out, settings.sentence_seed)
     taught = sentences[: settings.taught]
-    corpus = _speech(output / "speech.npz", sentences, workers)
-    codec = _codec(output / "codec", corpus, settings)
+    corpus = spoken_corpus(output, sentences, workers)
+    codec = kept_codec(
+        output / "codec",
+        TinyCodec,
+        lambda: fit_codec(
+            corpus,
+            num_codes=settings.num_codes,
+            num_clips=min(settings.codec_clips, len(corpus.sentences)),
+            settings=settings.codec,
+            seed=settings.model_seed,
+        ),
+    )
     write_recogniser(output / "recogniser", WORDS, taught)
-    _write_prompts(output / "prompts" / "train.jsonl", "train", sentences[settings.taught : -settings.held_out])
-    _write_prompts(output / "prompts" / "held_out.jsonl", "held-out", sentences[-settings.held_out :])
-    _llasa(output, sentences, corpus, codec, settings)
-    _cosyvoice(output, sentences, corpus, codec, settings)
+    parts = {"train": sentences[settings.taught : -settings.held_out], "held-out": sentences[-settings.held_out :]}
+    for name, part in parts.items():
+        rows = [{"text": text, "language": "en"} for text in part]
+        write_prompts(output / "prompts" / f"{name.replace('-', '_')}.jsonl", name, rows)
+    kept_folder(output / "llasa", "config.json", lambda folder: _llasa(folder, sentences, corpus, codec, settings))
+    llasa = LlasaPolicy.from_pretrained(output / "llasa")
+    kept_folder(
+        output / "cosyvoice2",
+        "llm.pt",
+        lambda folder: _cosyvoice(folder, llasa, sentences, corpus, codec, settings),
+    )
 
 
 def _llasa(
-    output: Path, sentences: Sequence[str], corpus: SpeechCorpus, codec: TinyCodec, settings: BuildSettings
+    folder: Path, sentences: Sequence[str], corpus: SpeechCorpus, codec: TinyCodec, settings: BuildSettings
 ) -> None:
-    if (output / "llasa" / "config.json").is_file():
-        logger.info("llasa: already there")
-        return
     taught = sentences[: settings.taught]
     codes = encode_corpus(codec, corpus)
     policy = build_policy(build_tokenizer(WORDS, settings.num_codes), seed=settings.model_seed)
@@ -110,22 +112,18 @@ def _llasa(
     policy.llama.config.codec_frame_rate = codec.frame_rate
     TaughtTexts.of(taught).write(policy.tokenizer)
     policy.model.half()
-    partial = output / ".llasa.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    policy.save_pretrained(str(partial))
-    os.replace(partial, output / "llasa")
+    policy.save_pretrained(str(folder))
 
 
 def _cosyvoice(
-    output: Path, sentences: Sequence[str], corpus: SpeechCorpus, codec: TinyCodec, settings: BuildSettings
+    folder: Path,
+    llasa: LlasaPolicy,
+    sentences: Sequence[str],
+    corpus: SpeechCorpus,
+    codec: TinyCodec,
+    settings: BuildSettings,
 ) -> None:
-    if (output / "cosyvoice2" / "llm.pt").is_file():
-        logger.info("cosyvoice2: already there")
-        return
-    llasa = LlasaPolicy.from_pretrained(output / "llasa")
-    partial = output / ".cosyvoice2.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    text_model = partial / cosyvoice.TEXT_MODEL
+    text_model = folder / cosyvoice.TEXT_MODEL
     cosyvoice.build_text_model(WORDS, TaughtTexts.of(sentences[: settings.taught]), llasa, text_model)
     policy = cosyvoice.from_llasa(llasa, text_model, seed=settings.model_seed)
     first, last = (
@@ -136,40 +134,4 @@ def _cosyvoice(
         ([sentences[index] for index in part], encode_corpus(codec, corpus, part)) for part in (first, last)
     )
     pretrain(policy, *taught, held_out, settings.cosyvoice)
-    cosyvoice.write_checkpoint(policy, partial, torch.float16)
-    os.replace(partial, output / "cosyvoice2")
-
-
-def _speech(path: Path, sentences: Sequence[str], workers: int) -> SpeechCorpus:
-    if path.is_file():
-        corpus = SpeechCorpus.load(path)
-        if corpus.sentences == tuple(sentences):
-            logger.info("speech: %d clips already there", len(sentences))
-            return corpus
-    corpus = speak_sentences(sentences, workers=workers)
-    corpus.save(path)
-    return corpus
-
-
-def _codec(path: Path, corpus: SpeechCorpus, settings: BuildSettings) -> TinyCodec:
-    if (path / "codec.safetensors").is_file():
-        logger.info("codec: already there")
-        return TinyCodec.from_pretrained(path)
-    codec = fit_codec(
-        corpus,
-        num_codes=settings.num_codes,
-        num_clips=min(settings.codec_clips, len(corpus.sentences)),
-        settings=settings.codec,
-        seed=settings.model_seed,
-    )
-    codec.save_pretrained(path)
-    return codec
-
-
-def _write_prompts(path: Path, name: str, sentences: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        json.dumps({"id": f"{name}-{number:04d}", "text": text, "language": "en"})
-        for number, text in enumerate(sentences, start=1)
-    ]
-    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    cosyvoice.write_checkpoint(policy, folder, torch.float16)

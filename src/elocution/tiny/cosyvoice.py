@@ -18,7 +18,7 @@ from elocution.policies.cosyvoice import CosyVoice2Policy
 from elocution.policies.cosyvoice_ids import read_ids
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.spoken_text import TaughtTexts
-from elocution.tiny.pretrain import PretrainSettings
+from elocution.tiny.teaching import PretrainSettings
 from elocution.types import Utterance
 
 __all__ = ["SETTINGS", "TEXT_MODEL", "TEXT_ROWS", "build_text_model", "from_llasa", "write_checkpoint"]

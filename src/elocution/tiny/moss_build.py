@@ -4,15 +4,13 @@ Stages leave their results in the work folder, and a stage whose result is there
 clips), `voices.npz` (the same in four voices and three styles), `codec`, `prompts`, `moss` (the checkpoint).
 """
 
-import json
-import logging
 import os
 import random
-import shutil
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +20,17 @@ from elocution.codecs.tiny import MelSettings
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.files import reporting_disk_errors
 from elocution.policies.spoken_text import TaughtTexts
-from elocution.tiny.build import require_modules
 from elocution.tiny.codebook import encode_corpus, fit_residual_codec
 from elocution.tiny.moss_layout import build_moss_policy, build_moss_tokenizer
-from elocution.tiny.moss_pretrain import lessons_of, teach
-from elocution.tiny.pretrain import PretrainSettings
+from elocution.tiny.moss_pretrain import lessons_of, pretrain_moss
 from elocution.tiny.sentences import WORDS, draw_sentences
-from elocution.tiny.speech import SAMPLE_RATE, SpeechCorpus, speak_sentences
+from elocution.tiny.speech import SAMPLE_RATE, SpeechCorpus
+from elocution.tiny.stages import kept_codec, kept_corpus, kept_folder, require_modules, spoken_corpus, write_prompts
+from elocution.tiny.teaching import PretrainSettings
 from elocution.tiny.voices import STYLES, VOICES, speak_as
 from elocution.types import Utterance, Voice
 
 __all__ = ["MossBuildSettings", "Role", "build_moss", "role_of", "utterances_of"]
-
-logger = logging.getLogger(__name__)
 
 # Modules that the extra brings, and their packages.
 _NEEDED = {"hibari": "hibari-tts", "pyworld": "pyworld", "sklearn": "scikit-learn"}
@@ -110,16 +106,35 @@ def utterances_of(sentences: Sequence[str], codes: Sequence[NDArray[np.int64]], 
 
 def _build(output: Path, settings: MossBuildSettings, workers: int) -> None:
     sentences = draw_sentences(settings.taught + settings.prompts + settings.held_out, settings.sentence_seed)
-    corpus = _voices(output, sentences, workers)
-    codec = _codec(output / "codec", corpus, settings)
+    corpus = kept_corpus(output / "voices.npz", sentences, lambda: _voices(output, sentences, workers))
+    codec = kept_codec(
+        output / "codec",
+        TinyResidualCodec,
+        lambda: fit_residual_codec(
+            corpus,
+            num_codebooks=settings.num_codebooks,
+            num_codes=settings.num_codes,
+            num_clips=min(settings.codec_clips, len(corpus.sentences)),
+            settings=settings.codec,
+            seed=settings.model_seed,
+        ),
+    )
     codes = encode_corpus(codec, corpus)
     utterances = utterances_of(sentences, codes, seed=settings.model_seed)
     parts = {"train": slice(settings.taught, -settings.held_out), "held-out": slice(-settings.held_out, None)}
     for name, part in parts.items():
-        _write_prompts(output / "prompts" / f"{name.replace('-', '_')}.jsonl", name, utterances[part])
-    if (output / "moss" / "config.json").is_file():
-        logger.info("moss: already there")
-        return
+        rows = [_prompt_row(utterance) for utterance in utterances[part]]
+        write_prompts(output / "prompts" / f"{name.replace('-', '_')}.jsonl", name, rows)
+    kept_folder(output / "moss", "config.json", lambda folder: _moss(folder, utterances, codes, codec, settings))
+
+
+def _moss(
+    folder: Path,
+    utterances: Sequence[Utterance],
+    codes: Sequence[NDArray[np.int64]],
+    codec: TinyResidualCodec,
+    settings: MossBuildSettings,
+) -> None:
     policy = build_moss_policy(
         build_moss_tokenizer([*WORDS, *STYLES]),
         num_codebooks=codec.num_codebooks,
@@ -134,33 +149,20 @@ def _build(output: Path, settings: MossBuildSettings, workers: int) -> None:
         seed=settings.model_seed,
     )
     lessons = lessons_of(policy, utterances, codes)
-    teach(policy, lessons[: settings.taught], lessons[parts["held-out"]], settings.pretraining)
-    TaughtTexts.of(sentences[: settings.taught]).write(policy.tokenizer)
+    pretrain_moss(policy, lessons[: settings.taught], lessons[-settings.held_out :], settings.pretraining)
+    TaughtTexts.of([utterance.text for utterance in utterances[: settings.taught]]).write(policy.tokenizer)
     policy.model.half()
-    partial = output / ".moss.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    policy.save_pretrained(str(partial))
-    os.replace(partial, output / "moss")
+    policy.save_pretrained(str(folder))
 
 
 def _voices(output: Path, sentences: Sequence[str], workers: int) -> SpeechCorpus:
     """The source speech, each sentence in its role."""
-    path = output / "voices.npz"
-    if path.is_file() and (corpus := SpeechCorpus.load(path)).sentences == tuple(sentences):
-        logger.info("voices: %d clips already there", len(sentences))
-        return corpus
-    source = output / "speech.npz"
-    spoken = SpeechCorpus.load(source) if source.is_file() else None
-    if spoken is None or spoken.sentences != tuple(sentences):
-        spoken = speak_sentences(sentences, workers=workers)
-        spoken.save(source)
+    spoken = spoken_corpus(output, sentences, workers)
     clips = [(spoken.clip(index), role_of(index)) for index in range(len(sentences))]
     with ProcessPoolExecutor(workers) as pool:
         made = list(tqdm(pool.map(_speak_as, clips, chunksize=64), total=len(clips), desc="voices", unit="clip"))
     offsets = np.cumsum([0, *(len(clip) for clip in made)])
-    corpus = SpeechCorpus(tuple(sentences), np.concatenate(made), offsets)
-    corpus.save(path)
-    return corpus
+    return SpeechCorpus(tuple(sentences), np.concatenate(made), offsets)
 
 
 def _speak_as(clip: tuple[NDArray[np.float32], Role]) -> NDArray[np.int16]:
@@ -169,34 +171,12 @@ def _speak_as(clip: tuple[NDArray[np.float32], Role]) -> NDArray[np.int16]:
     return (made * 32767).clip(-32768, 32767).astype(np.int16)
 
 
-def _codec(path: Path, corpus: SpeechCorpus, settings: MossBuildSettings) -> TinyResidualCodec:
-    if (path / "codec.safetensors").is_file():
-        logger.info("codec: already there")
-        return TinyResidualCodec.from_pretrained(path)
-    codec = fit_residual_codec(
-        corpus,
-        num_codebooks=settings.num_codebooks,
-        num_codes=settings.num_codes,
-        num_clips=min(settings.codec_clips, len(corpus.sentences)),
-        settings=settings.codec,
-        seed=settings.model_seed,
-    )
-    codec.save_pretrained(path)
-    return codec
-
-
-def _write_prompts(path: Path, name: str, utterances: Sequence[Utterance]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for number, utterance in enumerate(utterances, start=1):
-        assert utterance.voice is not None  # `utterances_of` gives each one
-        row = {
-            "id": f"{name}-{number:04d}",
-            "text": utterance.text,
-            "language": utterance.language,
-            "emotion": utterance.emotion,
-            "prompt_text": utterance.voice.text,
-            "prompt_codes": utterance.voice.codes.tolist(),
-        }
-        rows.append(json.dumps(row))
-    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+def _prompt_row(utterance: Utterance) -> dict[str, Any]:
+    assert utterance.voice is not None  # `utterances_of` gives each one
+    return {
+        "text": utterance.text,
+        "language": utterance.language,
+        "emotion": utterance.emotion,
+        "prompt_text": utterance.voice.text,
+        "prompt_codes": utterance.voice.codes.tolist(),
+    }

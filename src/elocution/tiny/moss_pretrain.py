@@ -1,26 +1,21 @@
 """Supervised training of the tiny MOSS checkpoint on coded speech in several voices and styles."""
 
-import logging
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from elocution.grpo.weights import StepTotals, cell_weights, parse_channel_weights
 from elocution.policies.base import PolicyBatch
 from elocution.policies.delay_pattern import packed_turn
 from elocution.policies.moss import MossPolicy
-from elocution.tiny.pretrain import PretrainSettings, warmup_cosine
+from elocution.tiny.teaching import PretrainSettings, mean_loss, teach
 from elocution.types import Utterance
 
-__all__ = ["Lesson", "lesson_loss", "lessons_of", "teach"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Lesson", "lesson_loss", "lessons_of", "pretrain_moss"]
 
 # As in the official fine-tuning: text 1, all codebooks together 32.
 _CHANNEL_WEIGHTS = "1,32"
@@ -46,35 +41,22 @@ def lessons_of(policy: MossPolicy, utterances: Sequence[Utterance], codes: Seque
     return lessons
 
 
-def teach(
+def pretrain_moss(
     policy: MossPolicy, lessons: Sequence[Lesson], held_out: Sequence[Lesson], settings: PretrainSettings
 ) -> None:
     """Teaches `policy` in place; `settings.label_smoothing` has no effect."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    total = settings.epochs * len(list(_batches(lessons, settings.batch_size, generator)))
-    optimizer = torch.optim.AdamW(
-        policy.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
+
+    def loss(batch: Sequence[Lesson]) -> Tensor:
+        return lesson_loss(policy, batch)
+
+    teach(
+        policy.model,
+        lessons,
+        length=lambda lesson: len(lesson.rows),
+        loss=loss,
+        held_out_loss=lambda: mean_loss(loss, held_out, 32),
+        settings=settings,
     )
-    schedule = warmup_cosine(optimizer, settings.warmup_steps, total)
-    policy.model.train()
-    with tqdm(total=total, desc="teach", unit="step") as bar:
-        for epoch in range(settings.epochs):
-            running, steps = 0.0, 0
-            for batch in _batches(lessons, settings.batch_size, generator):
-                loss = lesson_loss(policy, batch)
-                optimizer.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                running, steps = running + loss.item(), steps + 1
-                bar.update()
-                bar.set_postfix(loss=f"{loss.item():.3f}")
-            with torch.no_grad():
-                parts = [held_out[i : i + 32] for i in range(0, len(held_out), 32)]
-                kept = np.mean([lesson_loss(policy, part).item() for part in parts]) if parts else math.nan
-            logger.info("epoch %d: loss %.3f train, %.3f held out", epoch + 1, running / max(steps, 1), kept)
-    policy.model.eval()
 
 
 def lesson_loss(policy: MossPolicy, lessons: Sequence[Lesson]) -> Tensor:
@@ -112,12 +94,3 @@ def _shared_rows(lessons: Sequence[Lesson]) -> int:
     first = lessons[0].rows[:shortest]
     alike = np.all([(lesson.rows[:shortest] == first).all(axis=1) for lesson in lessons], axis=0)
     return int(np.argmin(alike)) if not alike.all() else shortest
-
-
-def _batches(lessons: Sequence[Lesson], size: int, generator: torch.Generator) -> Iterator[list[Lesson]]:
-    """Batches of like length, in a random order; lessons that begin alike come together."""
-    jitter = torch.rand(len(lessons), generator=generator)
-    order = sorted(range(len(lessons)), key=lambda i: len(lessons[i].rows) + 4.0 * jitter[i].item())
-    starts = range(0, len(order), size)
-    for index in torch.randperm(len(starts), generator=generator).tolist():
-        yield [lessons[i] for i in order[starts[index] : starts[index] + size]]

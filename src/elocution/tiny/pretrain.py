@@ -1,8 +1,6 @@
 """Supervised training of the tiny checkpoints on coded speech: LLaSA's tokenizer and model, the teacher loss of all."""
 
-import logging
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,18 +9,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor
-from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from elocution.policies.base import PolicyBatch
 from elocution.policies.llasa import STRUCTURAL_TOKENS, LlasaPolicy
 from elocution.policies.packing import packed_hidden
 from elocution.policies.speech_tokens import SpeechTokenPolicy
+from elocution.tiny.teaching import PretrainSettings, mean_loss, teach
 from elocution.types import Utterance
 
-__all__ = ["PretrainSettings", "build_policy", "build_tokenizer", "held_out_loss", "pretrain", "warmup_cosine"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["build_policy", "build_tokenizer", "held_out_loss", "pretrain"]
 
 # Renders our messages as the Llama 3.2 template does: a system turn with two dates, then the turns.
 CHAT_TEMPLATE = (
@@ -39,19 +35,6 @@ _TEMPLATE_WORDS = (
     "\n\n \n cutting knowledge date : december 2023 today 26 jul 2024 system user assistant convert the text to speech"
 ).split(" ")
 _BASE_TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
-
-
-@dataclass(frozen=True)
-class PretrainSettings:
-    """Units: passes over the data, utterances a step, optimiser steps of warm-up."""
-
-    epochs: int = 10
-    batch_size: int = 48
-    learning_rate: float = 2e-3
-    warmup_steps: int = 100
-    weight_decay: float = 0.1
-    label_smoothing: float = 0.0
-    seed: int = 0
 
 
 def build_tokenizer(words: Sequence[str], num_codes: int) -> PreTrainedTokenizerFast:
@@ -115,47 +98,20 @@ def pretrain(
 ) -> None:
     """Teaches `policy` in place to write `codes[i]` after the prompt of `sentences[i]`."""
     prefix, examples = _prepare(policy, sentences, codes)
-    generator = torch.Generator().manual_seed(settings.seed)
-    total = settings.epochs * math.ceil(len(examples) / settings.batch_size)
-    optimizer = torch.optim.AdamW(
-        policy.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
-    )
-    schedule = warmup_cosine(optimizer, settings.warmup_steps, total)
-    policy.model.train()
-    with tqdm(total=total, desc="pretrain", unit="step") as bar:
-        for epoch in range(settings.epochs):
-            running, steps = 0.0, 0
-            for batch in _batches(examples, settings.batch_size, generator):
-                loss = _loss(policy, prefix, batch, settings.label_smoothing)
-                optimizer.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                running, steps = running + loss.item(), steps + 1
-                bar.update()
-                bar.set_postfix(loss=f"{loss.item():.3f}")
-            logger.info(
-                "epoch %d: loss %.3f train, %.3f held out", epoch + 1, running / steps, held_out_loss(policy, *held_out)
-            )
-    policy.model.eval()
-
-
-def warmup_cosine(optimizer: torch.optim.Optimizer, warmup: int, total: int) -> torch.optim.lr_scheduler.LambdaLR:
-    """Rises over `warmup` steps and falls along a cosine to a fiftieth at step `total`."""
-    return torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min(1.0, (step + 1) / warmup) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / total))),
+    teach(
+        policy.model,
+        examples,
+        length=lambda example: len(example.ids),
+        loss=lambda batch: _loss(policy, prefix, batch, settings.label_smoothing),
+        held_out_loss=lambda: held_out_loss(policy, *held_out),
+        settings=settings,
     )
 
 
-@torch.no_grad()
 def held_out_loss(policy: SpeechTokenPolicy, sentences: Sequence[str], codes: Sequence[NDArray[np.int64]]) -> float:
     """Mean cross-entropy per code or stop, nats."""
     prefix, examples = _prepare(policy, sentences, codes)
-    return float(
-        np.mean([_loss(policy, prefix, examples[i : i + 64], 0.0).item() for i in range(0, len(examples), 64)])
-    )
+    return mean_loss(lambda batch: _loss(policy, prefix, batch, 0.0), examples, 64)
 
 
 def _prepare(
@@ -169,15 +125,6 @@ def _prepare(
         rest = prompt[shared:]
         examples.append(_Example(np.concatenate([rest, policy.completion_ids(clip)[:, 0]]), len(rest)))
     return torch.from_numpy(prompts[0][None, :shared]), examples
-
-
-def _batches(examples: Sequence[_Example], size: int, generator: torch.Generator) -> Iterator[list[_Example]]:
-    """Batches of like length in a random order."""
-    jitter = torch.rand(len(examples), generator=generator)
-    order = sorted(range(len(examples)), key=lambda i: len(examples[i].ids) + 4.0 * jitter[i].item())
-    starts = range(0, len(order), size)
-    for index in torch.randperm(len(starts), generator=generator).tolist():
-        yield [examples[i] for i in order[starts[index] : starts[index] + size]]
 
 
 def _loss(policy: SpeechTokenPolicy, prefix: Tensor, examples: Sequence[_Example], label_smoothing: float) -> Tensor:

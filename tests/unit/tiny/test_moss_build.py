@@ -21,10 +21,10 @@ from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.testing.policies import small_moss
 from elocution.tiny.moss_build import MossBuildSettings, build_moss, role_of, utterances_of
-from elocution.tiny.moss_pretrain import lesson_loss, lessons_of, teach
-from elocution.tiny.pretrain import PretrainSettings
+from elocution.tiny.moss_pretrain import lesson_loss, lessons_of, pretrain_moss
 from elocution.tiny.sentences import draw_sentences
 from elocution.tiny.speech import SpeechCorpus
+from elocution.tiny.teaching import PretrainSettings
 from elocution.tiny.voices import STYLES, VOICES
 from elocution.types import Outcome, Utterance, Voice
 
@@ -142,7 +142,9 @@ def test_s48_teaching_learns_the_next_row_of_every_channel() -> None:
     utterances, codes = lesson_parts(policy)
     lessons = lessons_of(policy, utterances, codes)
     before = lesson_loss(policy, lessons).item()
-    teach(policy, lessons, lessons, PretrainSettings(epochs=25, batch_size=2, learning_rate=2e-2, warmup_steps=2))
+    pretrain_moss(
+        policy, lessons, lessons, PretrainSettings(epochs=25, batch_size=2, learning_rate=2e-2, warmup_steps=2)
+    )
     after = lesson_loss(policy, lessons).item()
     assert after < 0.2 * before
     late = lessons_of(policy, utterances, [np.roll(clip, 1, axis=0) for clip in codes])  # frames one row later
