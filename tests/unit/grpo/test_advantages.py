@@ -255,6 +255,19 @@ def test_gdpo_worked_by_hand() -> None:
     assert torch.allclose(cancelled.advantages, torch.tensor([[-half, half], [0.0, 0.0]], dtype=torch.float64))
 
 
+def test_s57_rewards_normalised_one_by_one_tell_mixes_apart_that_their_sum_does_not() -> None:
+    # One group, four mixes of two rewards of 0 or 1; the second weighs a tenth, and stands out as much within its column.
+    mixes = torch.tensor([[[1.0, 0.0], [0.0, 0.1], [0.0, 0.0], [1.0, 0.1]]], dtype=torch.float64)
+    scored = torch.ones(1, 4, dtype=torch.bool)
+    summed = group_advantages(mixes.sum(dim=-1), scored, std_floor=FLOOR).advantages[0]
+    decoupled = gdpo_advantages(mixes, scored, torch.tensor([1.0, 1.0]), std_floor=FLOOR).advantages[0]
+    # Each column is two of h and two of -h: their sums are 0, 0, -2h and 2h, whose deviation is sqrt(8/3) h.
+    assert decoupled.tolist() == pytest.approx([0.0, 0.0, -math.sqrt(3 / 2), math.sqrt(3 / 2)])
+    # The sum's deviations from 0.55 are 0.45, -0.45, -0.55, 0.55: the second reward hardly counts.
+    std = math.sqrt((2 * 0.45**2 + 2 * 0.55**2) / 3)
+    assert summed.tolist() == pytest.approx([0.45 / std, -0.45 / std, -0.55 / std, 0.55 / std])
+
+
 def test_only_the_proportions_of_gdpo_weights_matter_and_a_negative_one_is_a_penalty() -> None:
     rewards = torch.rand(3, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     scored = torch.ones(3, 4, dtype=torch.bool)

@@ -107,7 +107,9 @@ def gradients(model: Any, hidden: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gpt2-learned-positions"])
 @pytest.mark.parametrize("options", [{}, {"left": False}, {"extra": 3, "junk": 49}])
-def test_s40_s47_hidden_states_and_gradients_are_those_of_one_pass_each(name: str, options: dict[str, int]) -> None:
+def test_s40_s41_s42_s47_hidden_states_and_gradients_are_those_of_one_pass_each(
+    name: str, options: dict[str, int]
+) -> None:
     model = build(name)
     batch = batch_of(PROMPTS, COMPLETIONS, **options)  # type: ignore[arg-type]
     hidden, plain = packed_hidden(model, batch), one_by_one(model)

@@ -121,6 +121,39 @@ def test_s28_completions_end_at_the_stop_id_or_at_their_budget(policy: LlasaPoli
             assert len(ids) == budget
 
 
+class SeveralStops(LlasaPolicy):
+    """Ends at the stop id, and at the first two codes."""
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        return frozenset({self.stop_id, self.first_code_id, self.first_code_id + 1})
+
+
+def test_s29_any_of_several_stop_ids_ends_a_completion_that_counts_as_finished(policy: LlasaPolicy) -> None:
+    several = SeveralStops(policy.llama, policy.tokenizer)
+    completions = [each for group in engine(several).generate(requests(several, siblings=40)) for each in group]
+    ends = {int(each.ids[-1, 0]) for each in completions if each.finish_reason is FinishReason.STOP}
+    assert ends == several.stop_ids
+    for each in completions:
+        assert not several.stop_ids & set(each.ids[:-1, 0].tolist())
+        assert (int(each.ids[-1, 0]) in several.stop_ids) == (each.finish_reason is FinishReason.STOP)
+
+
+def test_s46_a_temperature_takes_effect_and_is_in_the_recorded_logprobs(policy: LlasaPolicy) -> None:
+    surprisal = {
+        temperature: np.concatenate(
+            [
+                each.rollout_logprobs.ravel()
+                for group in engine(policy, temperature).generate(requests(policy, siblings=20))
+                for each in group
+            ]
+        ).mean()
+        for temperature in (0.1, 1.0, 2.0)
+    }
+    # Minus the mean log-prob estimates the entropy, at most ln 17 = 2.83 of 16 codes and a stop.
+    assert -surprisal[0.1] < 0.5 < -surprisal[1.0] < -surprisal[2.0] < 2.84
+
+
 def test_first_ids_follow_the_distribution(policy: LlasaPolicy) -> None:
     prompt = policy.prompt_ids(Utterance("u", "one"))
     draws = 4000
