@@ -5,12 +5,13 @@ from functools import cache
 
 from num2words import num2words
 
-from elocution.text.rules import NUMBER, Rule, distinct, products, symbol_rule, unit_pattern, web_rule
+from elocution.text.east_asian import Wording
+from elocution.text.rules import distinct
 
 __all__ = ["RULES", "integer_readings"]
 
 _DIGITS = "零一二三四五六七八九"
-_CURRENCIES = {"¥": "円", "￥": "円", "$": "ドル", "€": "ユーロ", "£": "ポンド"}
+_CURRENCIES = {"¥": ("円",), "￥": ("円",), "$": ("ドル",), "€": ("ユーロ",), "£": ("ポンド",)}
 _UNITS = {
     "km/h": ("キロメートル毎時", "キロ"),
     "km": ("キロメートル", "キロ"),
@@ -43,7 +44,7 @@ _SYMBOLS = {
     "~": ("", "から"),
     "|": ("",),
     "^": ("",),
-    **{sign: (name,) for sign, name in _CURRENCIES.items()},
+    **_CURRENCIES,
 }
 _WEB = {
     ".": ("ドット",),
@@ -65,13 +66,6 @@ def integer_readings(digits: str) -> tuple[str, ...]:
     return tuple(distinct([*said, *("ゼロ" for _ in said if said == ["零"]), by_digit]))
 
 
-def _number(text: str) -> list[str]:
-    whole, _, fraction = text.replace(",", "").partition(".")
-    if not fraction:
-        return list(integer_readings(whole))
-    return products(integer_readings(whole)[:2], ["点"], ["".join(_DIGITS[int(digit)] for digit in fraction)])
-
-
 def _clock(match: re.Match[str]) -> list[list[str]]:
     minute = int(match[2])
     tail = [f"時{integer_readings(str(minute))[0]}分"] if minute else ["時"]
@@ -83,31 +77,17 @@ def _power(match: re.Match[str]) -> list[list[str]]:
     return [names.get(int(match[1]), [f"の{integer_readings(match[1])[0]}乗"])]
 
 
-RULES = (
-    web_rule(_WEB, integer_readings),
-    Rule("power", re.compile(r"\^(\d)(?!\d)"), _power),
-    Rule("sign", re.compile(r"(?<![\w.])-(?=[$¥€£₩]?\d)"), lambda match: [["マイナス"]]),
-    Rule(
-        "money",
-        re.compile(rf"([{re.escape(''.join(_CURRENCIES))}])\s?({NUMBER})"),
-        lambda match: [_number(match[2]), [_CURRENCIES[match[1]]]],
-    ),
-    Rule("time", re.compile(r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?!\d)"), _clock),
-    Rule(
-        "range",
-        re.compile(r"(?<=\d)\s?[-–—~]\s?(?=\d)"),
-        lambda match: [["から", "", "の", "引く", "ひく", "マイナス"]],
-    ),
-    Rule(
-        "unit",
-        re.compile(rf"({NUMBER})\s?({unit_pattern(_UNITS)})(?![a-zA-Z])", re.IGNORECASE),
-        lambda match: [_number(match[1]), list(_UNITS[match[2].lower()])],
-    ),
-    Rule(
-        "fraction",
-        re.compile(r"(?<![\d/])(\d{1,3})/([1-9]\d{0,2})(?![\d/])"),
-        lambda match: [[f"{integer_readings(match[2])[0]}分の{integer_readings(match[1])[0]}"]],
-    ),
-    Rule("number", re.compile(NUMBER), lambda match: [_number(match.group())]),
-    symbol_rule(_SYMBOLS),
-)
+RULES = Wording(
+    integer=integer_readings,
+    clock=_clock,
+    power=_power,
+    digits=_DIGITS,
+    point="点",
+    of="分の",
+    minus=("マイナス",),
+    between=("から", "", "の", "引く", "ひく", "マイナス"),
+    currencies=_CURRENCIES,
+    units=_UNITS,
+    symbols=_SYMBOLS,
+    web=_WEB,
+).rules()

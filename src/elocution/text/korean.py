@@ -5,7 +5,8 @@ from functools import cache
 
 from num2words import num2words
 
-from elocution.text.rules import NUMBER, Rule, distinct, products, symbol_rule, unit_pattern, web_rule
+from elocution.text.east_asian import Wording
+from elocution.text.rules import distinct
 
 __all__ = ["RULES", "integer_readings"]
 
@@ -75,13 +76,6 @@ def integer_readings(digits: str) -> tuple[str, ...]:
     return tuple(distinct([*said, *(["공", "제로"] if number == 0 else []), *plain]))
 
 
-def _number(text: str) -> list[str]:
-    whole, _, fraction = text.replace(",", "").partition(".")
-    if not fraction:
-        return list(integer_readings(whole))
-    return products(integer_readings(whole)[:2], ["점"], ["".join(_DIGITS[int(digit)] for digit in fraction)])
-
-
 def _clock(match: re.Match[str]) -> list[list[str]]:
     minute = int(match[2])
     tail = [f"시{integer_readings(str(minute))[0]}분"] if minute else ["시"]
@@ -97,27 +91,17 @@ def _power(match: re.Match[str]) -> list[list[str]]:
     return [names.get(int(match[1]), [f"의{integer_readings(match[1])[0]}제곱"])]
 
 
-RULES = (
-    web_rule(_WEB, integer_readings),
-    Rule("power", re.compile(r"\^(\d)(?!\d)"), _power),
-    Rule("sign", re.compile(r"(?<![\w.])-(?=[$¥€£₩]?\d)"), lambda match: [["마이너스", "영하"]]),
-    Rule(
-        "money",
-        re.compile(rf"([{re.escape(''.join(_CURRENCIES))}])\s?({NUMBER})"),
-        lambda match: [_number(match[2]), list(_CURRENCIES[match[1]])],
-    ),
-    Rule("time", re.compile(r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?!\d)"), _clock),
-    Rule("range", re.compile(r"(?<=\d)\s?[-–—~]\s?(?=\d)"), lambda match: [["에서", "", "다시", "빼기", "부터"]]),
-    Rule(
-        "unit",
-        re.compile(rf"({NUMBER})\s?({unit_pattern(_UNITS)})(?![a-zA-Z])", re.IGNORECASE),
-        lambda match: [_number(match[1]), list(_UNITS[match[2].lower()])],
-    ),
-    Rule(
-        "fraction",
-        re.compile(r"(?<![\d/])(\d{1,3})/([1-9]\d{0,2})(?![\d/])"),
-        lambda match: [[f"{integer_readings(match[2])[0]}분의{integer_readings(match[1])[0]}"]],
-    ),
-    Rule("number", re.compile(NUMBER), lambda match: [_number(match.group())]),
-    symbol_rule(_SYMBOLS),
-)
+RULES = Wording(
+    integer=integer_readings,
+    clock=_clock,
+    power=_power,
+    digits=_DIGITS,
+    point="점",
+    of="분의",
+    minus=("마이너스", "영하"),
+    between=("에서", "", "다시", "빼기", "부터"),
+    currencies=_CURRENCIES,
+    units=_UNITS,
+    symbols=_SYMBOLS,
+    web=_WEB,
+).rules()
