@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from elocution.config.load import different_keys, dump_config, load_config
-from elocution.config.tree import RunConfig
+from elocution.config.tree import RolloutConfig, RunConfig
 from elocution.errors import CheckpointError, NonFiniteError
 from elocution.eval.guards import AlarmLevel
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
@@ -28,6 +28,7 @@ from elocution.rewards import load_reward
 from elocution.rewards.languages import check_languages
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rewards.watched import WatchedReward
+from elocution.rollout.budgets import describe_budgets, doubt_budgets, doubt_runaways, drawn_rate
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
 from elocution.train.checkpoint import (
     Checkpoint,
@@ -134,8 +135,17 @@ def train(
 def _open_run(run: RunDirectory, config: RunConfig, parts: Parts) -> None:
     for row in parts.train_prompts.skipped:
         logger.warning("skipped %s:%d: %s", row.path, row.line, row.reason)
+    _say_budgets(config.rollout, parts)
     write_text_atomically(run.path / "environment.json", describe_environment())
     write_text_atomically(run.config_path, dump_config(config))
+
+
+def _say_budgets(config: RolloutConfig, parts: Parts) -> None:
+    utterances, rate = parts.train_prompts.utterances, drawn_rate(parts.policy, parts.codec)
+    by_char, least = config.max_codes_per_char, config.min_codes
+    logger.info("%s", describe_budgets(utterances, rate, max_codes_per_char=by_char, min_codes=least))
+    if doubt := doubt_budgets(utterances, rate, max_codes_per_char=by_char, min_codes=least):
+        logger.warning("%s", doubt)
 
 
 def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | None:
@@ -224,6 +234,8 @@ class _Run:
                 self.run.append_json("metrics.jsonl", metrics)
                 collector.advance(step, self.version)
                 logger.info(_step_line(metrics, total))
+                if doubt := doubt_runaways(metrics["outcome/runaway_share"]):
+                    logger.warning("%s", doubt)
                 self.report("train", step, total, metrics)
                 if step % config.train.save_every == 0 or step == total:
                     self.save(step, collector.older_snapshots(step))
