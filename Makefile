@@ -70,10 +70,11 @@ fix: $(STAMP)  ## repair lint and formatting
 docs: $(STAMP)  ## write docs/configuration.md and the checksums of the shipped files again
 	$(BIN)/python scripts/write_generated.py
 
-bench: $(STAMP)  ## generation against transformers, time of a step, the learner against TRL
+bench: $(STAMP)  ## generation against transformers, time of a step, the learner against TRL, overlap
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/logprobs.py
 	$(BIN)/python benchmarks/learner.py
+	$(BIN)/python benchmarks/overlap.py
 
 bench-serve: $(STAMP)  ## the reward server under load, against the same models called directly, in five minutes
 	$(BIN)/python benchmarks/serve.py
