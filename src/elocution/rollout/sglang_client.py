@@ -118,16 +118,17 @@ class SglangServers:
         for server in self._servers:
             server.failures = 0  # a server that was down may be up again
 
-        async def all_of_them(found: Callable[[tuple[int, GenerateResponse]], None]) -> None:
+        async def all_of_them(
+            client: httpx2.AsyncClient, found: Callable[[tuple[int, GenerateResponse]], None]
+        ) -> None:
             slots = asyncio.Semaphore(self.settings.max_in_flight * len(self._servers))
 
             async def one(index: int, request: GenerateRequest) -> None:
                 found((index, await self._generate_one(client, slots, request)))
 
-            async with self._client() as client:
-                await _gather([one(index, request) for index, request in enumerate(requests)])
+            await _gather([one(index, request) for index, request in enumerate(requests)])
 
-        yield from results_of(all_of_them)
+        yield from results_of(self._client(), all_of_them)
 
     def one_by_one(self) -> "list[SglangServers]":
         """Each server as a pool of its own, whose counts are those of this one."""
