@@ -61,15 +61,18 @@ class SamplingParams(SglangMessage):
 
 
 class GenerateRequest(SglangMessage):
-    """Body of `POST /generate`; either `text` or `input_ids` is set.
+    """Body of `POST /generate`; either `text` or `input_ids` is set, with `multi_channel` rows of ids.
 
-    Source: `GenerateReqInput`, sglang/srt/managers/io_struct.py, and `GenerateRequest`, sglang/api/v1/api_types.py.
+    Source: `GenerateReqInput`, sglang/srt/managers/io_struct.py, and `GenerateRequest`, sglang/api/v1/api_types.py;
+    `multi_channel` is OpenMOSS's fork's, `return_row_logprobs` our own server's.
     """
 
     rid: str
     sampling_params: SamplingParams
     text: str | None = None
-    input_ids: tuple[int, ...] | None = None
+    input_ids: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = None
+    multi_channel: bool | None = None
+    return_row_logprobs: bool | None = None
     audio_data: tuple[str, ...] | None = None
     return_logprob: bool | None = None
     logprob_start_len: int | None = None
@@ -110,7 +113,8 @@ class MetaInfo(SglangMessage):
 
     `output_token_logprobs` holds (log-prob or None, id, text or None) of each drawn id, nats;
     `input_token_logprobs` the same of the prompt's ids from `logprob_start_len` on, the first of them None;
-    `output_token_ids_logprobs` those of the ids in the request's `token_ids_logprob`, for each drawn position.
+    `output_token_ids_logprobs` those of the ids in the request's `token_ids_logprob`, for each drawn position;
+    `row_logprobs`, our own server's, those of drawn rows, for each channel.
     Source: `_handle_batch_output` and `add_logprob_to_meta_info` of `TokenizerManager`,
     sglang/srt/managers/tokenizer_manager.py; `add_weight_versions_to_meta_info`, sglang/srt/utils/weight_versions.py.
     """
@@ -124,6 +128,7 @@ class MetaInfo(SglangMessage):
     input_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
     output_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
     output_token_ids_logprobs: list[list[tuple[float | None, int, str | None]] | None] | None = None
+    row_logprobs: list[list[float]] | None = None
 
 
 class GenerateResponse(SglangMessage):
@@ -136,7 +141,7 @@ class GenerateResponse(SglangMessage):
     output_ids: list[int] | list[list[int]]
     meta_info: MetaInfo
     text: str = ""
-    prompt_token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | list[list[int]] | None = None
 
 
 class UpdateWeightsFromDisk(SglangMessage):

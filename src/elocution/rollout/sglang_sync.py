@@ -1,13 +1,9 @@
-"""New weights to SGLang servers through a folder that both sides see. Knows no policy: it is told how to save one."""
+"""New weights to SGLang servers through a folder that both sides see."""
 
-import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from elocution.errors import EngineError
-from elocution.files import reporting_disk_errors
 from elocution.rollout.sglang_client import SglangServers
 from elocution.rollout.sglang_protocol import (
     LoadLoraAdapter,
@@ -23,22 +19,11 @@ _ADAPTER = "policy-"  # how the names of adapters that this program loads begin
 
 
 class SglangSync:
-    """Publishes versions; a version that any server did not take is never believed to be live."""
+    """Loads versions; one that any server did not take is never believed to be live."""
 
-    def __init__(
-        self,
-        servers: SglangServers,
-        folder: Path,
-        save: Callable[[str], None],
-        *,
-        kind: Literal["weights", "adapter"] = "weights",
-    ) -> None:
-        """`save` writes the current weights, or the adapter alone, into a folder that it is given."""
-        self._servers, self._folder, self._save = servers, folder.absolute(), save
-        self.kind = kind
-        self._last: Path | None = None
+    def __init__(self, servers: SglangServers) -> None:
+        self._servers = servers
         self._adapter: str | None = None
-        self._live: int | None = None
         self._loaded: tuple[Path, int] | None = None
         self._num_loads = 0
 
@@ -47,26 +32,11 @@ class SglangSync:
         """The name of the adapter that requests must ask for, if there is one."""
         return self._adapter
 
-    def publish(self, version: int) -> None:
-        """After this returns every server has the weights of `version`, an empty cache, and says so.
+    def load(self, path: Path, version: int, *, kind: Literal["weights", "adapter"]) -> None:
+        """After this returns every server has the weights in the folder `path`, an empty cache, and says so.
 
-        Nothing is done if that is so already: engines may share servers, and a version names one state of the weights.
         Servers are paused in between: a request that slips in between an update and the emptying of the cache ends the
         server's process. If a server fails they stay paused, for after a failed load it may hold a mixture of weights.
-
-        Raises: EngineError if a server did not take the weights; StorageError if they cannot be written.
-        """
-        if self._live == version:
-            return
-        self._live = None
-        path = self._write(version)
-        self.load(path, version, kind=self.kind)
-        if self._last is not None and self._last != path:
-            shutil.rmtree(self._last, ignore_errors=True)
-        self._last, self._live = path, version
-
-    def load(self, path: Path, version: int, *, kind: Literal["weights", "adapter"]) -> None:
-        """As `publish`, of a folder that is there already.
 
         Raises: EngineError if a server did not take the weights.
         """
@@ -119,18 +89,3 @@ class SglangSync:
                     f"version {version} at {path}"
                 )
         servers.resume()
-
-    def _write(self, version: int) -> Path:
-        """The folder of `version`, whole and on the disk: a server that fails to load reads the same folder again."""
-        path, partial = self._folder / f"version_{version:06d}", self._folder / f"version_{version:06d}.partial"
-        with reporting_disk_errors(path):
-            for old in (path, partial):
-                shutil.rmtree(old, ignore_errors=True)
-            partial.mkdir(parents=True)
-            self._save(str(partial))
-            for file in partial.rglob("*"):
-                if file.is_file():
-                    with file.open("rb+") as stream:
-                        os.fsync(stream.fileno())
-            partial.rename(path)
-        return path

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -125,7 +126,7 @@ def build_app(service: TtsService) -> FastAPI:
 
 async def _generate(service: TtsService, body: bytes) -> Response:
     policy, limits, references = service.engine.policy, service.limits, service.references
-    read = partial(read_generate, body, policy, limits, references, num_ids=service.engine.num_ids)
+    read = partial(read_generate, body, policy, limits, references)
     job = await asyncio.to_thread(read)  # a recording may have to be encoded
     adapter = job.request.lora_path
     if adapter is not None and adapter not in service.engine.adapters:
@@ -157,8 +158,9 @@ async def _speak(service: TtsService, body: bytes) -> Response:
 
 
 async def _health_generate(service: TtsService, body: bytes) -> Response:
-    legal = service.engine.policy.legal_ids[:1].numpy()
-    await service.run(Job(legal, 1.0, max_new=1, seeds=((0,),)))
+    channels = service.engine.policy.num_channels
+    first = np.zeros((1, channels) if channels > 1 else 1, np.int64)
+    await service.run(Job(first, 1.0, max_new=1, seeds=((0,),)))
     return Response()
 
 

@@ -1,4 +1,4 @@
-"""Settings -> a synced engine, for engines that load folders and score probes."""
+"""Settings -> a synced engine, for engines that load folders and answer probes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,11 +11,11 @@ from elocution.config.tree import SyncSettings
 from elocution.policies.base import Policy
 from elocution.policies.lora import describe_base
 from elocution.rollout.canary import Canary
-from elocution.rollout.sync.base import AdapterLoader, Drawer, ProbeScorer, WeightLoader
+from elocution.rollout.sync.base import AdapterLoader, Drawer, GreedyDecoder, ProbeScorer, WeightLoader
 from elocution.rollout.sync.engine import SyncedEngine
 from elocution.rollout.sync.payloads import AdapterPayload, Payload, WeightsPayload
 from elocution.rollout.sync.probes import draw_probes
-from elocution.rollout.sync.proof import LogprobProof, default_bound
+from elocution.rollout.sync.proof import GreedyProof, LogprobProof, Proof, default_bound
 from elocution.rollout.sync.store import VersionStore
 from elocution.types import Utterance
 
@@ -38,12 +38,14 @@ def build_synced_engine(
     root: Path,
     seed: int,
     untie: bool = False,
+    decoder: GreedyDecoder | None = None,
     restart: Callable[[], None] | None = None,
 ) -> SyncedEngine:
     """An engine whose `publish` brings the weights of `policy`, which was loaded from `base`, to `engine`.
 
     `precision` is that of the engine's matrix products; `root` is the folder of versions, which the engine must see under
-    the same path; probes are made of `utterances`; `untie` is as in `WeightsPayload`, the rest as in `SyncedEngine`.
+    the same path; probes are made of `utterances`; `untie` is as in `WeightsPayload`, the rest as in `SyncedEngine`. An engine
+    that cannot score is proven by the greedy ids of `decoder`, which is the same engine.
 
     Raises: ConfigError, CheckpointError, StorageError before anything is sent.
     """
@@ -64,11 +66,16 @@ def build_synced_engine(
     written = "fp32" if settings.strategy == "adapter" or settings.dtype == "fp32" else "bf16"
     probes = draw_probes(policy, utterances, count=settings.probes, length=settings.probe_codes, seed=seed)
     bound = settings.max_logprob_difference or default_bound(precision, written)
+    proof: Proof = (
+        LogprobProof(policy, engine, probes, max_difference=bound)
+        if decoder is None
+        else GreedyProof(policy, decoder, probes, max_difference=bound)
+    )
     return SyncedEngine(
         engine,
         load,
         payload,
-        LogprobProof(policy, engine, probes, max_difference=bound),
+        proof,
         store,
         trained=trained,
         seed=seed,
