@@ -27,7 +27,7 @@ from elocution.rollout.sglang_rows import RowWire
 from elocution.rollout.sglang_settings import SglangSettings, check_server_defaults
 from elocution.rollout.sglang_sync import SglangSync
 from elocution.rollout.sync.agreement import prefix_share
-from elocution.rollout.sync.base import Probe
+from elocution.rollout.sync.base import Buckets, Probe
 from elocution.types import Completion
 
 __all__ = ["SglangEngine", "check_servers", "seed_number"]
@@ -107,6 +107,12 @@ class SglangEngine:
     def load_adapter(self, directory: Path, version: int) -> None:
         """As `load_weights`, for an adapter on the weights that the servers were started with."""
         self._load(directory, version, "adapter")
+
+    def load_tensors(self, buckets: Buckets, version: int) -> None:
+        """As `load_weights`, of tensors that are sent through a process group."""
+        self._version = self._proven = None
+        self._sync.load_tensors(buckets, version)
+        self._version = version
 
     def _load(self, directory: Path, version: int, kind: Literal["weights", "adapter"]) -> None:
         self._version = self._proven = None

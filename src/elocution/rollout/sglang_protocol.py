@@ -9,20 +9,26 @@ from pydantic import BaseModel, ConfigDict
 
 __all__ = [
     "AbortRequest",
+    "BeginWeightUpdate",
     "ContinueGeneration",
+    "DestroyWeightsUpdateGroup",
+    "EndWeightUpdate",
     "FinishedBecause",
     "GenerateRequest",
     "GenerateResponse",
+    "InitWeightsUpdateGroup",
     "LoadLoraAdapter",
     "LoraResult",
     "MetaInfo",
     "ModelInfo",
     "PauseGeneration",
     "SamplingParams",
+    "ServerInfo",
     "SglangMessage",
     "UnloadLoraAdapter",
     "UpdateWeightVersion",
     "UpdateWeightsFromDisk",
+    "UpdateWeightsFromDistributed",
     "UpdateWeightsResult",
     "VersionSpan",
 ]
@@ -156,8 +162,59 @@ class UpdateWeightsFromDisk(SglangMessage):
     abort_all_requests: bool = False
 
 
+class InitWeightsUpdateGroup(SglangMessage):
+    """Body of `POST /init_weights_update_group`: a process group in which rank 0, not a server, sends weights.
+
+    The server's own ranks follow from `rank_offset`. Source: `InitWeightsUpdateGroupReqInput`,
+    sglang/srt/managers/io_struct.py.
+    """
+
+    master_address: str
+    master_port: int
+    rank_offset: int
+    world_size: int
+    group_name: str
+    backend: str
+
+
+class DestroyWeightsUpdateGroup(SglangMessage):
+    """Body of `POST /destroy_weights_update_group`. Source: `DestroyWeightsUpdateGroupReqInput`, the same file."""
+
+    group_name: str
+
+
+class BeginWeightUpdate(SglangMessage):
+    """Body of `POST /begin_weight_update`. Source: `BeginWeightUpdateReqInput`, sglang/srt/managers/io_struct.py."""
+
+
+class EndWeightUpdate(SglangMessage):
+    """Body of `POST /end_weight_update`. Source: `EndWeightUpdateReqInput`, sglang/srt/managers/io_struct.py."""
+
+
+class UpdateWeightsFromDistributed(SglangMessage):
+    """Body of `POST /update_weights_from_distributed`: what rank 0 of the group sends meanwhile, in this order.
+
+    `dtypes` are torch's names. Source: `UpdateWeightsFromDistributedReqInput`, sglang/srt/managers/io_struct.py;
+    `receive_weights_from_distributed`, sglang/srt/model_executor/model_runner_components/weight_updater.py.
+    """
+
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    group_name: str
+    flush_cache: bool = True
+    weight_version: str | None = None
+
+
+class ServerInfo(SglangMessage):
+    """Answer of `GET /server_info`, as far as it is needed. Source: `ServerArgs`, sglang/srt/server_args.py."""
+
+    tp_size: int = 1
+    dp_size: int = 1
+
+
 class UpdateWeightsResult(SglangMessage):
-    """Answer of `POST /update_weights_from_disk` and `POST /update_weight_version`.
+    """Answer of the calls that change weights, their version, or a group through which weights come.
 
     Source: `update_weights_from_disk` and `update_weight_version`, sglang/srt/entrypoints/http_server.py.
     """

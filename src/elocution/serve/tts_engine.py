@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from elocution.errors import CheckpointError, EngineError
 from elocution.policies.base import Policy
@@ -98,6 +100,25 @@ class TtsEngine:
             self.policy, self._engines, self._adapters = policy, {None: engine}, {}
             self.model_path = str(path)
             self.weight_version = self.weight_version if version is None else version
+
+    def check_tensors(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Raises: EngineError if the model has no tensor of that name and shape."""
+        own = self.policy.model.state_dict()
+        for name, shape in shapes.items():
+            if name not in own:
+                raise EngineError(f"the model has no tensor {name!r:.120}")
+            if tuple(own[name].shape) != tuple(shape):
+                raise EngineError(f"{name} has shape {list(own[name].shape)} here, {list(shape)} was announced")
+
+    def load_tensors(self, tensors: Mapping[str, Tensor], version: str) -> None:
+        """Everything is drawn with `tensors`, which `check_tensors` must let pass, after this; adapters are forgotten."""
+        with self._lock:
+            own = self.policy.model.state_dict()
+            with torch.no_grad():
+                for name, tensor in tensors.items():
+                    own[name].copy_(tensor)
+            self._engines, self._adapters = {None: self._engine_of(self.policy)}, {}
+            self.weight_version = version
 
     def load_adapter(self, name: str, path: Path) -> None:
         """Raises: CheckpointError if it is no whole adapter, or its base is not what it was."""

@@ -16,7 +16,7 @@ from elocution.errors import ConfigError
 from elocution.policies.base import Policy
 from elocution.rollout.base import RolloutEngine
 from elocution.rollout.launch import LaunchedServer, RemoteServer, Server
-from elocution.rollout.sync.base import GreedyDecoder
+from elocution.rollout.sync.base import GreedyDecoder, TensorLoader
 from elocution.rollout.sync.build import SyncableEngine, build_synced_engine
 from elocution.rollout.sync.shared import EngineUser, SharedEngine
 from elocution.rollout.torch_engine import TorchEngine
@@ -117,13 +117,23 @@ def _sglang_engines(
     engine = parts.engine
     # The multi-channel fork cannot score.
     decoder = engine if sampling_policy.num_channels > 1 else None
-    served = _Served(engine, parts.start, parts.restart, parts.stop, engine.metrics, untie=False, decoder=decoder)
+    served = _Served(
+        engine,
+        parts.start,
+        parts.restart,
+        parts.stop,
+        engine.metrics,
+        untie=False,
+        decoder=decoder,
+        receiver=engine,
+    )
     return _synced_engines(config, served, policy, sampling_policy, trained, run_path)
 
 
 @dataclass(frozen=True)
 class _Served:
-    """An engine on servers, and what can be done with these; `decoder` is the engine if it cannot score."""
+    """An engine on servers, and what can be done with these; `decoder` is the engine if it cannot score, `receiver` if it can
+    be sent tensors."""
 
     engine: SyncableEngine
     start: Callable[[], None]
@@ -132,6 +142,7 @@ class _Served:
     metrics: Callable[[], dict[str, float]]
     untie: bool
     decoder: GreedyDecoder | None = None
+    receiver: TensorLoader | None = None
 
 
 def _synced_engines(
@@ -164,6 +175,7 @@ def _synced_engines(
             seed=config.seed,
             untie=served.untie,
             decoder=served.decoder,
+            receiver=served.receiver,
             restart=served.restart,
         )
         shared.attach(synced)
