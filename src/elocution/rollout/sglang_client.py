@@ -175,14 +175,14 @@ class SglangServers:
     def tensor_parallel_sizes(self) -> list[int]:
         """How many processes each server has that hold a part of the weights.
 
-        Raises: EngineError if one has data-parallel replicas, which SGLang does not bring into a group.
+        Raises: EngineError if one has data-parallel replicas or pipeline stages, which SGLang does not bring into a group.
         """
         infos = self._everywhere("GET", "/server_info", None, _parser(ServerInfo))
         for server, info in zip(self._servers, infos, strict=True):
-            if info.dp_size != 1:
+            if (info.dp_size, info.pp_size) != (1, 1):
                 raise EngineError(
-                    f"{server.url} has {info.dp_size} data-parallel replicas, which cannot be sent weights; start one server for "
-                    "each, or use another rollout.sync.strategy"
+                    f"{server.url} has {info.dp_size} data-parallel replicas and {info.pp_size} pipeline stages, which cannot be "
+                    "sent weights; start a server for each replica, or use another rollout.sync.strategy"
                 )
         return [info.tp_size for info in infos]
 

@@ -207,10 +207,14 @@ class UpdateWeightsFromDistributed(SglangMessage):
 
 
 class ServerInfo(SglangMessage):
-    """Answer of `GET /server_info`, as far as it is needed. Source: `ServerArgs`, sglang/srt/server_args.py."""
+    """Answer of `GET /server_info`, as far as it is needed.
 
-    tp_size: int = 1
+    Source: `build_server_info`, sglang/srt/utils/common.py; `Parallel`, sglang/srt/arg_groups/fields/parallel.py.
+    """
+
+    tp_size: int
     dp_size: int = 1
+    pp_size: int = 1
 
 
 class UpdateWeightsResult(SglangMessage):

@@ -207,7 +207,7 @@ async def _update_weights(service: TtsService, body: bytes) -> Response:
 
 
 async def _server_info(service: TtsService, body: bytes) -> Response:
-    return JSONResponse(ServerInfo().to_wire())
+    return JSONResponse(ServerInfo(tp_size=1).to_wire())
 
 
 async def _join_group(service: TtsService, body: bytes) -> Response:
