@@ -22,6 +22,11 @@ CLASSES = (
     (IO_STRUCT, "GenerateReqInput"),
     (IO_STRUCT, "UpdateWeightFromDiskReqInput"),
     (IO_STRUCT, "UpdateWeightVersionReqInput"),
+    (IO_STRUCT, "InitWeightsUpdateGroupReqInput"),
+    (IO_STRUCT, "DestroyWeightsUpdateGroupReqInput"),
+    (IO_STRUCT, "BeginWeightUpdateReqInput"),
+    (IO_STRUCT, "EndWeightUpdateReqInput"),
+    (IO_STRUCT, "UpdateWeightsFromDistributedReqInput"),
     (IO_STRUCT, "LoadLoRAAdapterReqInput"),
     (IO_STRUCT, "UnloadLoRAAdapterReqInput"),
     (IO_STRUCT, "LoRAUpdateOutput"),
@@ -29,6 +34,7 @@ CLASSES = (
     (IO_STRUCT, "ContinueGenerationReqInput"),
     (IO_STRUCT, "AbortReq"),
     ("sglang/srt/utils/weight_versions.py", "WeightVersionSpan"),
+    ("sglang/srt/arg_groups/fields/parallel.py", "Parallel"),
     (API_TYPES, "GenerateRequest"),
     (API_TYPES, "SamplingParams"),
 )
@@ -43,6 +49,9 @@ FUNCTIONS = (
     (HTTP_SERVER, "model_info"),
     (HTTP_SERVER, "update_weights_from_disk"),
     (HTTP_SERVER, "update_weight_version"),
+    (HTTP_SERVER, "init_weights_update_group"),
+    (HTTP_SERVER, "update_weights_from_distributed"),
+    (HTTP_SERVER, "end_weight_update"),
     (HTTP_SERVER, "_create_error_response"),
 )
 

@@ -1,20 +1,16 @@
 """Whole runs of a MOSS checkpoint with random weights: an adapter, overlap, voices, emotions; interrupted and resumed."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from moss_parts import moss_settings, write_moss
 from safetensors.torch import load_file
 
-from elocution.codecs.tiny import MelSettings
-from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.config.load import load_config
 from elocution.config.tree import RunConfig
 from elocution.policies import load_policy
-from elocution.testing.policies import small_moss
 from elocution.testing.run_directory import read_rows
 from elocution.train.loop import train
 
@@ -28,35 +24,9 @@ class Interrupted(Exception):
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     folder = tmp_path_factory.mktemp("moss")
-    small_moss().save_pretrained(str(folder / "moss"))
-    books = 0.5 * torch.randn(4, 16, 640, generator=torch.Generator().manual_seed(0))
-    books[0] -= 4.0
-    TinyResidualCodec(books, MelSettings(frames_per_code=8)).save_pretrained(folder / "codec")
-    texts = [f"{a} {b} {c}" for a in ("one", "mary", "the") for b in ("three", "painted") for c in ("house", "one")]
-    for name, part in (("train", texts[:9]), ("held_out", texts[9:])):
-        rows = [
-            {
-                "text": text,
-                "emotion": "three",
-                "prompt_text": "one",
-                "prompt_codes": np.random.default_rng(number).integers(0, 16, (4, 4)).tolist(),
-            }
-            for number, text in enumerate(part)
-        ]
-        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return load_config(
-        None,
-        [
-            *("model.family='moss'", f"model.path='{folder}/moss'", "model.lora={rank = 8, alpha = 16.0}"),
-            *("codec.type='tiny-residual'", f"codec.path='{folder}/codec'"),
-            *(f"data.train='{folder}/train.jsonl'", f"data.held_out='{folder}/held_out.jsonl'"),
-            *("rollout.group_size=4", "rollout.min_codes=20", "rollout.max_codes_per_char=1.0"),
-            *("algorithm.channel_weights='1,32'", "algorithm.kl_coef=0.01", "algorithm.correction='token_truncate'"),
-            *("train.max_lag=1", "train.rules=[]", "train.learning_rate=1e-3", "train.save_every=1"),
-            *(f"train.steps={STEPS}", "train.prompts_per_step=2", "reward.type='dying_parts:DyingReward'"),
-            *("eval.sentences=2", "eval.probe_sentences=0", "eval.judge='dying_parts:Mute'"),
-        ],
-    )
+    write_moss(folder)
+    overlap = ("train.max_lag=1", "algorithm.correction='token_truncate'", f"train.steps={STEPS}")
+    return load_config(None, [*moss_settings(folder), *overlap])
 
 
 def untimed(row: dict[str, Any]) -> dict[str, Any]:

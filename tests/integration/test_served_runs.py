@@ -5,81 +5,46 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from click.testing import Result
+from served_parts import LORA, MODEL, PATH, SMALL, Double, arguments, double_launch, killed_at_exit, train, wait_for
 from typer.testing import CliRunner
 
 from elocution.assets import resolve_path
 from elocution.cli.main import app
 from elocution.errors import EngineError, SyncError
 from elocution.policies import load_policy
-from elocution.rollout.launch import LaunchedServer, ServerLaunch, find_free_port
+from elocution.rollout.launch import LaunchedServer, find_free_port
 from elocution.rollout.sync.store import VersionStore
 from elocution.testing.policies import small_llasa
 from elocution.testing.run_directory import read_rows
 
-SMALL = (
-    *("rollout.engine='sglang'", "rollout.sync.probes=2", "rollout.sync.probe_codes=16", "rollout.sync.max_retries=0"),
-    *("train.prompts_per_step=2", "rollout.group_size=4", "train.steps=2", "train.save_every=1", "reward.workers=1"),
-    *("rollout.max_codes_per_char=1", "eval.sentences=1", "eval.probe_sentences=0", "eval.judge='dying_parts:Mute'"),
-    "reward.type='dying_parts:DyingReward'",
-)
-LORA = ("model.lora.rank=4", "train.rules=[]")
+SETTINGS = (*SMALL, "rollout.engine='sglang'", "rollout.group_size=4")
 DOUBLE = Path(__file__).with_name("tts_double.py")
-MODEL = Path("checkpoints", "step_2", "model", "model.safetensors")
-PATH = os.pathsep.join(filter(None, sys.path))
-
-
-class Server:
-    """A server, and how to make it go wrong."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def reset(self, **fault: Any) -> None:
-        httpx2.post(f"{self.url}/fault", json=fault, timeout=60).raise_for_status()
-
-    @property
-    def loads(self) -> int:
-        return int(httpx2.get(f"{self.url}/loads").json()["loads"])
-
-
-def launch_double(model: str, port: int = 0) -> ServerLaunch:
-    return ServerLaunch(
-        command=lambda chosen: [sys.executable, str(DOUBLE), "--port", str(chosen), "--model", model],
-        environment={"PYTHONPATH": PATH},
-        port=port,
-    )
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    launch = launch_double("builtin:tiny-llasa")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]:
+    launch = double_launch(DOUBLE, "builtin:tiny-llasa")
     with LaunchedServer(launch, tmp_path_factory.mktemp("double") / "server.log") as process:
-        yield Server(process.url)
+        yield Double(process.url)
 
 
 @pytest.fixture
-def server(launched: Server) -> Server:
+def server(launched: Double) -> Double:
     launched.reset()
     return launched
 
 
-def arguments(run: Path, *settings: str) -> list[str]:
-    pairs = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
-    return ["train", "--output-dir", str(run), *pairs]
-
-
-def train(run: Path, server: Server | None, *settings: str) -> Result:
-    urls = (f"rollout.server.urls=['{server.url}']",) if server else ("rollout.sglang.launch='elocution'",)
-    return CliRunner().invoke(app, arguments(run, *urls, *settings))
+def train_with(server: Double | None, run: Path, *settings: str) -> Result:
+    """A run with `server`, or with one that it starts."""
+    place = f"rollout.server.urls=['{server.url}']" if server else "rollout.sglang.launch='elocution'"
+    return train(run, [*SETTINGS, place, *settings])
 
 
 def check_proven(run: Path) -> list[dict[str, Any]]:
@@ -102,18 +67,18 @@ def check_proven(run: Path) -> list[dict[str, Any]]:
     ],
 )
 def test_s62_s66_a_run_is_proven_at_each_step(
-    server: Server, tmp_path: Path, strategy: str, settings: tuple[str, ...]
+    server: Double, tmp_path: Path, strategy: str, settings: tuple[str, ...]
 ) -> None:
-    done = train(tmp_path / "run", server, f"rollout.sync.strategy='{strategy}'", *settings)
+    done = train_with(server, tmp_path / "run", f"rollout.sync.strategy='{strategy}'", *settings)
     assert done.exit_code == 0, done.exception
     assert all(row["engine/reloads"] == row["engine/retries"] == 0 for row in check_proven(tmp_path / "run"))
     assert server.loads >= 4  # the rehearsal and each version
 
 
 @pytest.mark.slow
-def test_rollouts_of_the_next_steps_are_drawn_while_the_learner_works(server: Server, tmp_path: Path) -> None:
+def test_rollouts_of_the_next_steps_are_drawn_while_the_learner_works(server: Double, tmp_path: Path) -> None:
     lag = ("train.max_lag=2", "train.sync_every=2", "algorithm.correction='token_truncate'", "train.steps=4")
-    done = train(tmp_path / "run", server, *lag)
+    done = train_with(server, tmp_path / "run", *lag)
     assert done.exit_code == 0, done.exception
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     # Weights are synced after steps 2, 4, …, and a step's completions are begun one step before its turn.
@@ -124,10 +89,10 @@ def test_rollouts_of_the_next_steps_are_drawn_while_the_learner_works(server: Se
 
 @pytest.mark.parametrize("fault", ["no op", "old weights", "half the shards", "misnamed keys", "wrong scale"])
 def test_s62_s64_a_server_that_loads_wrongly_ends_the_run_before_anything_is_drawn(
-    server: Server, tmp_path: Path, fault: str
+    server: Double, tmp_path: Path, fault: str
 ) -> None:
     server.reset(fault=fault, since=0)
-    done = train(tmp_path / "run", server)
+    done = train_with(server, tmp_path / "run")
     assert isinstance(done.exception, SyncError)
     assert "not proven to have the rehearsal" in str(done.exception)
     assert "differ from the trainer's" in str(done.exception)
@@ -135,28 +100,28 @@ def test_s62_s64_a_server_that_loads_wrongly_ends_the_run_before_anything_is_dra
     assert not (tmp_path / "run" / "evaluations.jsonl").exists()
 
 
-def test_s64_a_server_that_begins_to_load_wrongly_later_is_found_at_that_sync(server: Server, tmp_path: Path) -> None:
+def test_s64_a_server_that_begins_to_load_wrongly_later_is_found_at_that_sync(server: Double, tmp_path: Path) -> None:
     server.reset(fault="no op", since=2)
-    done = train(tmp_path / "run", server)
+    done = train_with(server, tmp_path / "run")
     assert isinstance(done.exception, SyncError)
     assert "not proven to have version 1" in str(done.exception)
     assert "the last proven is version 0" in str(done.exception)
 
 
 def test_a_server_that_answers_with_another_requests_speech_is_found_before_training(
-    server: Server, tmp_path: Path
+    server: Double, tmp_path: Path
 ) -> None:
     server.reset(fault="crosses")
-    done = train(tmp_path / "run", server, "rollout.sync.probes=4", "rollout.sync.probe_codes=40")
+    done = train_with(server, tmp_path / "run", "rollout.sync.probes=4", "rollout.sync.probe_codes=40")
     assert isinstance(done.exception, EngineError)
     assert "answers are crossed" in str(done.exception)
     assert not (tmp_path / "run" / "evaluations.jsonl").exists()
 
 
 @pytest.mark.slow
-def test_a_late_answer_is_asked_for_again_and_counted(server: Server, tmp_path: Path) -> None:
+def test_a_late_answer_is_asked_for_again_and_counted(server: Double, tmp_path: Path) -> None:
     server.reset(fault="late", draws=3)
-    done = train(tmp_path / "run", server, "rollout.server.request_timeout_s=3")
+    done = train_with(server, tmp_path / "run", "rollout.server.request_timeout_s=3")
     assert done.exit_code == 0, done.exception
     assert check_proven(tmp_path / "run")[-1]["engine/late"] > 0
 
@@ -164,14 +129,14 @@ def test_a_late_answer_is_asked_for_again_and_counted(server: Server, tmp_path: 
 def test_a_server_of_another_model_is_named_before_training(tmp_path: Path) -> None:
     codes = load_policy("llasa", resolve_path("builtin:tiny-llasa")).codebook_size
     small_llasa(num_codes=codes).save_pretrained(str(tmp_path / "other"))
-    with LaunchedServer(launch_double(str(tmp_path / "other")), tmp_path / "server.log") as process:
-        done = train(tmp_path / "run", Server(process.url))
+    with LaunchedServer(double_launch(DOUBLE, str(tmp_path / "other")), tmp_path / "server.log") as process:
+        done = train_with(Double(process.url), tmp_path / "run")
     assert isinstance(done.exception, SyncError)
     assert "has other speech ids or another length than the model that is served" in str(done.exception)
 
 
 def test_a_run_starts_its_server_and_ends_it(tmp_path: Path) -> None:
-    done = train(tmp_path / "run", None)
+    done = train_with(None, tmp_path / "run")
     assert done.exit_code == 0, done.exception
     check_proven(tmp_path / "run")
     log = (tmp_path / "run" / "servers" / "0.log").read_text()
@@ -196,9 +161,9 @@ def test_s64_a_server_of_the_run_that_dies_comes_back_and_is_proven(
 ) -> None:
     once = tmp_path / "died"
     text = json.dumps({"fault": "dies", "once": str(once), **fault}).replace('"', '\\"')
-    done = train(
-        tmp_path / "run",
+    done = train_with(
         None,
+        tmp_path / "run",
         f"rollout.server.python='{spoilt_python}'",
         f'rollout.server.env={{TTS_DOUBLE_FAULT="{text}"}}',
         "rollout.server.retries=1",
@@ -211,15 +176,16 @@ def test_s64_a_server_of_the_run_that_dies_comes_back_and_is_proven(
 
 
 def command(run: Path, server: str, *settings: str) -> list[str]:
-    return [sys.executable, "-m", "elocution", *arguments(run, f"rollout.server.urls=['{server}']", *settings)]
+    place = f"rollout.server.urls=['{server}']"
+    return [sys.executable, "-m", "elocution", *arguments(run, [*SETTINGS, place, *settings])]
 
 
 @pytest.mark.slow
 def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and_the_run_ends_as_without(
-    server: Server, tmp_path: Path
+    server: Double, tmp_path: Path
 ) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
-    assert train(whole, server).exit_code == 0
+    assert train_with(server, whole).exit_code == 0
     environment = os.environ | {"PYTHONPATH": PATH}
     port = find_free_port("127.0.0.1")
     serve = [sys.executable, str(DOUBLE), "--port", str(port), "--model", "builtin:tiny-llasa"]
@@ -227,7 +193,7 @@ def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and
     first = subprocess.Popen(serve, env=environment)
     try:
         wait_for(lambda: is_healthy(url))
-        with running(command(run, url, "rollout.sync.max_retries=2"), environment) as process:
+        with killed_at_exit(command(run, url, "rollout.sync.max_retries=2")) as process:
             wait_for(lambda: (run / "metrics.jsonl").exists())
             first.send_signal(signal.SIGKILL)
             first.wait()
@@ -242,12 +208,11 @@ def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and
 
 
 @pytest.mark.slow
-def test_s64_s76_a_run_killed_within_a_sync_goes_on_with_proven_weights(server: Server, tmp_path: Path) -> None:
+def test_s64_s76_a_run_killed_within_a_sync_goes_on_with_proven_weights(server: Double, tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
-    assert train(whole, server).exit_code == 0
+    assert train_with(server, whole).exit_code == 0
     server.reset(fault="hangs", since=2)
-    environment = os.environ | {"PYTHONPATH": PATH}
-    with running(command(run, server.url), environment):
+    with killed_at_exit(command(run, server.url)):
         wait_for(lambda: server.loads >= 3)
     last = VersionStore(run / "sync").last_proven()
     assert last is not None
@@ -260,25 +225,8 @@ def test_s64_s76_a_run_killed_within_a_sync_goes_on_with_proven_weights(server: 
     assert (run / MODEL).read_bytes() == (whole / MODEL).read_bytes()
 
 
-@contextmanager
-def running(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is killed where the context ends, if it has not ended by itself."""
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def is_healthy(url: str) -> bool:
     try:
         return httpx2.get(f"{url}/health").is_success
     except httpx2.TransportError:
         return False
-
-
-def wait_for(condition: Any, limit_s: float = 300.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -21,9 +21,10 @@ from elocution.policies import load_policy
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rollout.agreement import logprob_gap, score_completions
 from elocution.rollout.base import RolloutRequest, in_order
+from elocution.serve.tts_app import build_app
 from elocution.serve.tts_server import TtsSettings, tts_service
 from elocution.testing.run_directory import read_rows
-from elocution.testing.tts_server import running_tts_server
+from elocution.testing.running_app import running
 from elocution.train.engines import Engines, build_engines
 from elocution.train.loop import train
 from elocution.types import Completion, Utterance
@@ -150,7 +151,7 @@ def test_s64_a_server_that_says_it_has_the_weights_but_serves_others_is_refused(
             service.engine.policy, service.engine._engines = kept
 
         service.engine.load_weights = keep_the_old  # type: ignore[method-assign]  # the fault
-        with running_tts_server(service) as url:
+        with running(build_app(service), drain_s=10) as url:
             engines = engines_of(load_config(None, settings(url)), policy, tmp_path)
             engines.start([Utterance(text, text) for text in TEXTS])
             with pytest.raises(SyncError, match="is not proven to have"):
@@ -166,7 +167,7 @@ def test_s47_an_id_outside_the_legal_set_is_never_a_completion(
     tmp_path: Path, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tiny()
-    with tts_service(TtsSettings()) as service, running_tts_server(service) as url:
+    with tts_service(TtsSettings()) as service, running(build_app(service), drain_s=10) as url:
         engines = engines_of(load_config(None, settings(url)), policy, tmp_path)
         engines.start([Utterance(text, text) for text in TEXTS])
         engines.rollout.publish(0)

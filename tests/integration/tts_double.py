@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from fastapi import Request
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "rollout" / "sync"))
 
 from broken_engines import BrokenEngine
+from safetensors.torch import load_file
+from torch import Tensor
 
 from elocution.policies.base import Policy
 from elocution.serve import tts_server
@@ -72,12 +74,23 @@ class DoubleEngine(TtsEngine):
     def __init__(self, load: Any, path: Path, *, batch_size: int) -> None:
         self.faults = Faults(path, **json.loads(os.environ.get("TTS_DOUBLE_FAULT", "{}")))
         self.base = path
+        self.sent: Mapping[str, Tensor] = {}
         super().__init__(self.load, path, batch_size=batch_size)
 
     def load(self, folder: Path) -> Policy:
         if folder != self.base:
             self.faults.load_weights(folder, 0)
         return self.faults._loaded()
+
+    def load_tensors(self, tensors: Mapping[str, Tensor], version: str) -> None:
+        faults = self.faults
+        faults.loads += 1
+        if faults.since < faults.loads <= faults.last:
+            spoilt = spoil(tensors, faults.fault, self.sent, load_file(self.base / "model.safetensors"))
+        else:
+            spoilt = dict(tensors)
+        self.sent = dict(tensors)
+        super().load_tensors(spoilt, version)
 
     def run(self, jobs: Sequence[Job]) -> list[Drawn]:
         results = super().run(jobs)
@@ -96,6 +109,24 @@ class DoubleEngine(TtsEngine):
         return results
 
 
+def spoil(
+    tensors: Mapping[str, Tensor], fault: str, before: Mapping[str, Tensor], base: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """What a server takes that gets `tensors` and goes wrong; `before` is what it got before."""
+    match fault:
+        case "no op":
+            return {}
+        case "old weights":
+            return dict(before)
+        case "half the shards":
+            return {name: tensor for name, tensor in tensors.items() if ".layers.0" in name or ".layers.3" in name}
+        case "misnamed keys":
+            return {name: tensor for name, tensor in tensors.items() if ".layers.2." not in name}
+        case "wrong scale":
+            return {name: 2 * tensor - base[name] for name, tensor in tensors.items()}
+    raise ValueError(fault)
+
+
 def serve(settings: TtsSettings) -> None:
     tts_server.TtsEngine = DoubleEngine  # type: ignore[misc]
     with bind(settings.host, settings.port) as listener, tts_service(settings) as service:
@@ -105,7 +136,7 @@ def serve(settings: TtsSettings) -> None:
         @app.post("/fault")
         async def fault(request: Request) -> None:
             engine.faults.released.set()
-            engine.faults = Faults(engine.base, **await request.json())
+            engine.faults, engine.sent = Faults(engine.base, **await request.json()), {}
             await_nothing_of_before(engine)
 
         @app.get("/loads")

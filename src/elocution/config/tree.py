@@ -165,8 +165,9 @@ class SyncSettings(StrictConfig):
     For `vllm` and `sglang`; `torch` samples from the learner's own weights and needs none of it.
     """
 
-    strategy: Literal["full", "delta", "adapter"] = "full"
-    """What is written: every tensor; the weights that an adapter changes, merged; or the adapter alone."""
+    strategy: Literal["full", "delta", "adapter", "collective"] = "full"
+    """What is written: every tensor; the weights that an adapter changes, merged; or the adapter alone. `collective` writes
+    none and sends tensors through a process group (nccl between GPUs, else gloo), for `sglang`."""
     dtype: Literal["fp32", "bf16", "base"] = "fp32"
     """Type of the weights that are written: rounded once from fp32; `base` keeps each tensor's type in the base."""
     max_logprob_difference: float = Field(default=0.0, ge=0)
@@ -184,7 +185,7 @@ class RolloutConfig(StrictConfig):
     """How completions are drawn."""
 
     engine: Literal["torch", "vllm", "sglang"] = "torch"
-    """What draws them: `torch` in this process, or `vllm` or `sglang` servers, for policies of one codebook."""
+    """What draws them: `torch` in this process, `vllm` servers, for policies of one codebook, or `sglang` servers."""
 
     group_size: int = Field(default=8, ge=2, le=1024)
     """Completions of one prompt, which are compared with each other."""
@@ -455,10 +456,17 @@ class RunConfig(StrictConfig):
                 f"{self.algorithm.part_weights}: gdpo needs weights, and nothing else takes them"
             )
         self._check_parts()
-        if self.rollout.sync.strategy != "full" and not self.model.lora.rank:
+        if self.rollout.sync.strategy in ("delta", "adapter") and not self.model.lora.rank:
             raise ValueError(
                 f"rollout.sync.strategy = {self.rollout.sync.strategy!r} needs an adapter (model.lora.rank > 0); "
                 'without one every weight changes: use "full"'
+            )
+        if self.rollout.sync.strategy == "collective" and (
+            self.rollout.engine != "sglang" or self.rollout.sync.dtype == "base"
+        ):
+            raise ValueError(
+                "rollout.sync.strategy = 'collective' needs rollout.engine = 'sglang', got "
+                f"{self.rollout.engine!r}, and rollout.sync.dtype = 'fp32' or 'bf16', got {self.rollout.sync.dtype!r}"
             )
         if self.eval.probe_sentences > self.eval.sentences:
             raise ValueError(

@@ -26,10 +26,19 @@ FAMILIES = {
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
-_METHODS = ("from_pretrained", "check_text", "prompt_ids", "codes", "logprobs", "incremental", "save_pretrained")
+_METHODS = (
+    "from_pretrained",
+    "check_text",
+    "prompt_ids",
+    "codes",
+    "illegal_cells",
+    "logprobs",
+    "incremental",
+    "save_pretrained",
+)
 _ATTRIBUTES = (
-    *("model", "compute_dtype", "num_channels", "lora_targets", "legal_ids", "stop_ids", "max_positions"),
-    *("num_codebooks", "codebook_size", "frame_rate"),
+    *("model", "compute_dtype", "num_channels", "channel_sizes", "lora_targets", "legal_ids", "stop_ids"),
+    *("max_positions", "num_codebooks", "codebook_size", "frame_rate"),
 )
 
 

@@ -98,6 +98,10 @@ class Policy(Protocol):
         """C, the number of ids drawn at each position."""
 
     @property
+    def channel_sizes(self) -> tuple[int, ...]:
+        """How many ids each channel has, those that only prompts hold included; C of them."""
+
+    @property
     def lora_targets(self) -> tuple[str, ...]:
         """Shell-style patterns of the linear layers that may have an adapter; `incremental` must fold it in."""
 
@@ -133,6 +137,12 @@ class Policy(Protocol):
 
     def codes(self, completion_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The codec codes in a completion; ids that are no code are left out. Shapes: [T, C] -> [F, Q]."""
+
+    def illegal_cells(self, completion_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which cells hold what may not be drawn there, given what stands before. Shapes: [T, C] -> [T, C].
+
+        Every id must be one of its channel.
+        """
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies, nats, of each completion cell over the legal ids. Shapes: [B, T, C] each.

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elocution.policies.delay_pattern import SlotIds
 
-__all__ = ["DelayState", "Replay", "TextRule", "banned_ids", "replay", "required_ids"]
+__all__ = ["DelayState", "Replay", "TextRule", "banned_ids", "illegal_cells", "replay", "required_ids"]
 
 _NEVER = -1  # delayed length before the first delay slot
 
@@ -145,6 +147,23 @@ def replay(text: Tensor, num_codebooks: int, ids: SlotIds) -> Replay:
         _text_rules(last_start > last_end, delay_rows, written, num_codebooks),
         _drawn_codes(audio_rows, delay_rows, num_codebooks),
     )
+
+
+def illegal_cells(rows: NDArray[np.int64], ids: SlotIds) -> NDArray[np.bool_]:
+    """Cells of a completion, of a prompt that ends in text, that hold what `replay` does not allow there.
+
+    Behind the first of them it means nothing. Shapes: [T, 1 + Q] -> [T, 1 + Q].
+    """
+    text = torch.from_numpy(rows[None, :, 0])
+    found = replay(text, rows.shape[1] - 1, ids)
+    illegal = np.empty(rows.shape, dtype=np.bool_)
+    illegal[:, 1:] = (rows[:, 1:] == ids.pad_code) == found.drawn_codes[0].numpy()
+    for rule in TextRule:
+        required = required_ids(rule, ids)
+        legal = ~np.isin(rows[:, 0], banned_ids(rule, ids)) if required is None else np.isin(rows[:, 0], required)
+        ruled = found.text_rules[0].numpy() == int(rule)
+        illegal[ruled, 0] = ~legal[ruled]
+    return illegal
 
 
 def _text_rules(is_audio: Tensor, delay_rows: Tensor, written: Tensor, num_codebooks: int) -> Tensor:

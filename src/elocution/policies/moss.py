@@ -18,7 +18,7 @@ from elocution.errors import CheckpointError, ConfigError, ElocutionError
 from elocution.files import apply_umask
 from elocution.policies.base import IncrementalModel, PolicyBatch
 from elocution.policies.delay_pattern import split_frames
-from elocution.policies.delay_states import TextRule, banned_ids, replay, required_ids
+from elocution.policies.delay_states import TextRule, banned_ids, illegal_cells, replay, required_ids
 from elocution.policies.lora import merged_state_dict
 from elocution.policies.moss_config import MossFields, read_moss_config
 from elocution.policies.moss_model import MossTTSDelayModel, load_moss_model
@@ -112,6 +112,10 @@ class MossPolicy:
         return 1 + self._fields.n_vq
 
     @property
+    def channel_sizes(self) -> tuple[int, ...]:
+        return tuple(len(self.moss.head_weight(channel)) for channel in range(self.num_channels))
+
+    @property
     def max_positions(self) -> int:
         return int(self.moss.config.language_config.max_position_embeddings)
 
@@ -158,6 +162,9 @@ class MossPolicy:
         if not clips:
             return np.empty((0, self.num_codebooks), dtype=np.int64)
         return clips[0][:-1] if self._drops_last_frame(completion_ids) else clips[0]
+
+    def illegal_cells(self, completion_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return illegal_cells(completion_ids, self.slots)
 
     def actions(self, completion_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         text = torch.from_numpy(completion_ids[None, :, 0])

@@ -1,4 +1,4 @@
-"""Prompts of unequal length as one grid."""
+"""Prompts and completions of unequal length as one grid."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["completion_lengths", "pad_prompts", "positions_of"]
+__all__ = ["completion_lengths", "pad_completions", "pad_prompts", "positions_of"]
 
 
 def pad_prompts(prompts: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
@@ -21,6 +21,20 @@ def pad_prompts(prompts: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
     for row, prompt in enumerate(prompts):
         ids[row, length - len(prompt) :] = torch.from_numpy(prompt)
         mask[row, length - len(prompt) :] = 1
+    return ids, mask
+
+
+def pad_completions(completions: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+    """Completions padded on the right with the first row of the first, and the mask of their cells, on the CPU.
+
+    Shapes: [T, C] each -> [B, T, C] each.
+    """
+    shape = (len(completions), max(map(len, completions)), completions[0].shape[1])
+    ids = torch.from_numpy(completions[0][0]).expand(shape).clone()  # every channel has ids of its own
+    mask = torch.zeros(shape, dtype=torch.bool, device="cpu")
+    for row, completion in enumerate(completions):
+        ids[row, : len(completion)] = torch.from_numpy(completion)
+        mask[row, : len(completion)] = True
     return ids, mask
 
 

@@ -215,6 +215,13 @@ class SpeechTokenPolicy:
         codes = torch.arange(self.first_code_id, self.first_code_id + self.num_codes, device="cpu")
         return torch.cat([torch.tensor(sorted(self._stop_ids), device="cpu"), codes]).sort().values
 
+    @property
+    def channel_sizes(self) -> tuple[int, ...]:
+        return (int(self.llama.config.vocab_size),)
+
+    def illegal_cells(self, completion_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return ~np.isin(completion_ids, self.legal_ids.numpy())
+
     def _why_not(self, style: PromptStyle) -> str | None:
         if style.language_tags and not self.spec.language_tags:
             return f"model.language_tags: the family {self.spec.family} has none"

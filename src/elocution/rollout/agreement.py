@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from elocution.policies.base import Policy, PolicyBatch
-from elocution.policies.padding import pad_prompts
+from elocution.policies.padding import pad_completions, pad_prompts
 
 __all__ = ["LogprobGap", "answer_gains", "crossed_answers", "logprob_gap", "score_completions"]
 
@@ -35,16 +35,10 @@ def score_completions(
 ) -> list[NDArray[np.float32]]:
     """The policy's own log-probs of `completions[i]` after `prompts[i]`, nats.
 
-    Shapes: `prompts` [L] each, `completions` [T, C] each; returns [T, C] each. All ids must be legal.
+    Shapes: `prompts` [L] or [L, C] each, `completions` [T, C] each; returns [T, C] each. All ids must be legal.
     """
     prompt_ids, prompt_mask = pad_prompts(prompts)
-    longest = max(len(ids) for ids in completions)
-    shape = (len(completions), longest, policy.num_channels)
-    ids = torch.full(shape, int(completions[0][0, 0]), dtype=torch.long, device="cpu")
-    mask = torch.zeros(shape, dtype=torch.bool, device="cpu")
-    for row, completion in enumerate(completions):
-        ids[row, : len(completion)] = torch.from_numpy(completion)
-        mask[row, : len(completion)] = True
+    ids, mask = pad_completions(completions)
     row_prompt = torch.arange(len(prompts), device="cpu")
     batch = PolicyBatch(prompt_ids, prompt_mask, row_prompt, ids, mask).to(next(policy.model.parameters()).device)
     logprobs, _ = policy.logprobs(batch, temperature=temperature)

@@ -1,43 +1,59 @@
-"""Rollouts from SGLang servers for policies of one channel: ids in, ids and log-probs out.
+"""Rollouts from SGLang servers: prompts in, completions with their log-probs out, whoever fails in between.
 
-What log-probs a server gives (temperature, mask) is read from its source and cannot be told from an answer; so every
-publish draws probes and compares their log-probs with the policy's own.
+What is sent and read for policies of one channel is in `sglang_ids`, for those of several in `sglang_rows`. Whoever loads
+weights proves them: what log-probs a server gives cannot be told from an answer.
 """
 
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elocution.errors import ConfigError, EngineError, EngineUnavailable, RatioMismatch
+from elocution.errors import EngineError, EngineUnavailable, RatioMismatch
 from elocution.policies.base import Policy
-from elocution.rollout.agreement import LogprobGap, logprob_gap, score_completions
+from elocution.rollout.agreement import score_completions
 from elocution.rollout.base import RolloutRequest, in_order
-from elocution.rollout.canary import check_answers_uncrossed
-from elocution.rollout.sglang_answers import check_version, read_finish, read_ids, read_wanted
+from elocution.rollout.sglang_answers import check_version, read_ids, read_wanted
 from elocution.rollout.sglang_client import SglangServers
-from elocution.rollout.sglang_legal import legal_ranges, processor_string
-from elocution.rollout.sglang_protocol import GenerateRequest, GenerateResponse, SamplingParams
+from elocution.rollout.sglang_ids import IdWire
+from elocution.rollout.sglang_protocol import GenerateRequest, GenerateResponse
+from elocution.rollout.sglang_rows import RowWire
 from elocution.rollout.sglang_settings import SglangSettings, check_server_defaults
 from elocution.rollout.sglang_sync import SglangSync
-from elocution.rollout.sync.base import Probe
+from elocution.rollout.sync.agreement import prefix_share
+from elocution.rollout.sync.base import Buckets, Probe
 from elocution.types import Completion
 
 __all__ = ["SglangEngine", "check_servers", "seed_number"]
 
 logger = logging.getLogger(__name__)
 
+# Of the ids that a server draws greedily: another server, or the same with the weights loaded again, begins with as many.
+_SAME_PREFIX = 0.5
+
+
+@dataclass(frozen=True)
+class _Proven:
+    """What the servers said when they were proven, how to ask them again, and why a second answer is another one."""
+
+    ask: Callable[[], list[NDArray[Any]]]
+    said: list[NDArray[Any]]
+    difference: Callable[[list[NDArray[Any]], list[NDArray[Any]]], str | None]
+    temperature: float
+
 
 class SglangEngine:
     """Samples at `temperature` from the legal ids of `policy`, on servers that hold its weights.
 
     A completion follows from its seed only on servers with `--enable-deterministic-inference`, and there not across
-    server versions. One request is sent for each completion: with `n` all siblings would have one seed.
+    server versions; on the multi-channel fork it never does. One request is sent for each completion: with `n` all
+    siblings would have one seed.
     """
 
     def __init__(
@@ -47,38 +63,24 @@ class SglangEngine:
         sync: SglangSync,
         *,
         temperature: float,
-        probes: Sequence[RolloutRequest] = (),
         settings: SglangSettings,
         revive: Callable[[], None] = lambda: None,
     ) -> None:
-        """`sync` publishes to `servers`; engines may share both. `probes` are drawn at each publish.
-
-        Engines whose weights are brought by `load_weights` need none. `revive` returns when all servers answer again, or
-        raises EngineUnavailable.
-
-        Raises: ConfigError if the policy has several channels, or probes are not two different prompts or more.
-        """
-        if policy.num_channels != 1:
-            raise ConfigError(f"SglangEngine draws one channel, the policy has {policy.num_channels}")
-        if probes and len({probe.prompt_ids.tobytes() for probe in probes}) < max(2, len(probes)):
-            raise ConfigError("an SGLang engine needs at least two probes, each with a prompt of its own")
+        """`sync` brings weights to `servers`. `revive` returns when all servers answer again, or raises EngineUnavailable."""
         self.temperature = temperature
         self._policy, self._settings = policy, settings
         self._servers, self._sync, self._revive = servers, sync, revive
-        self._probes = [RolloutRequest(probe.prompt_ids, probe.seeds[:1], probe.max_new) for probe in probes]
-        self._legal = policy.legal_ids.numpy()
-        # The same in every request, and walking 65 537 ids for each would cost more than sending it.
-        self._legal_ranges, self._processor = legal_ranges(self._legal.tolist()), processor_string()
+        self._wire = IdWire(policy, has_mask=settings.legal == "mask") if policy.num_channels == 1 else RowWire(policy)
         self._version: int | None = None
-        self._has_proof = False
-        self._scored: tuple[Sequence[Probe], list[NDArray[np.float32]], float] | None = None
-        self._illegal_ids = self._redrawn = self._reloads = self._stale = 0
-        self._gap: LogprobGap | None = None
+        self._proven: _Proven | None = None
+        self._illegal_ids = self._redrawn = self._reloads = self._stale = self._scored_here = 0
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the start; distance of the last probes' log-probs from the policy's, nats.
+        """Counts since the start.
 
-        `reloads` are of servers that had lost their weights, `stale` answers that were drawn with other weights.
+        `reloads` are of servers that had lost their weights, `stale` answers that were drawn with other weights,
+        `scored_here` completions whose log-probs are the policy's own because the server gave none. Of several channels,
+        `no_audio` are answers whose clip is empty, `text_only` those without any code.
         """
         counts = {
             **self._servers.counts.metrics(),
@@ -87,25 +89,13 @@ class SglangEngine:
             "engine/illegal_ids": self._illegal_ids,
             "engine/redrawn": self._redrawn,
         }
-        if self._gap is None:
+        if isinstance(self._wire, IdWire):
             return counts
-        return counts | {"engine/probe_gap_mean_nats": self._gap.mean, "engine/probe_gap_max_nats": self._gap.max}
-
-    def publish(self, version: int) -> None:
-        """Raises: RatioMismatch if the probes' log-probs are not the policy's; EngineError if a server fails."""
-        if not self._probes:
-            raise EngineError("this engine has no probes: bring its weights by load_weights, and prove them")
-        if not self._has_proof:
-            check_servers(self._servers)
-        self._version = None  # until the servers are proven to have the new weights
-        self._sync.publish(version)
-        try:
-            self._version = version
-            self._prove()
-        except EngineError:
-            self._version = None
-            raise
-        self._has_proof = True
+        return counts | {
+            "engine/scored_here": self._scored_here,
+            "engine/no_audio": self._wire.no_audio,
+            "engine/text_only": self._wire.text_only,
+        }
 
     def load_weights(self, directory: Path, version: int) -> None:
         """Makes the servers draw with the checkpoint in `directory`, and stamps `version`.
@@ -118,8 +108,14 @@ class SglangEngine:
         """As `load_weights`, for an adapter on the weights that the servers were started with."""
         self._load(directory, version, "adapter")
 
+    def load_tensors(self, buckets: Buckets, version: int) -> None:
+        """As `load_weights`, of tensors that are sent through a process group."""
+        self._version = self._proven = None
+        self._sync.load_tensors(buckets, version)
+        self._version = version
+
     def _load(self, directory: Path, version: int, kind: Literal["weights", "adapter"]) -> None:
-        self._version = self._scored = None
+        self._version = self._proven = None
         self._sync.load(directory.absolute(), version, kind=kind)
         self._version = version
 
@@ -127,39 +123,79 @@ class SglangEngine:
         """Log-probs, nats, of each completion's ids over the legal ids at the engine's temperature. Shapes: [T] each.
 
         Every server is asked, with one short request for each position: SGLang's log-probs of a prompt know neither mask
-        nor temperature, those of a draw do. A server that has to load the same weights again must give the same.
+        nor temperature, those of a draw do. A server that has to load the same weights again must give the same. For
+        policies of one channel: the multi-channel fork cannot score.
 
         Raises: RatioMismatch if servers disagree; EngineError.
         """
-        scores = self._score(probes)
-        self._scored = probes, scores, self.temperature
-        return scores
+        return self._prove(lambda: self._score(probes), self._score_difference)
+
+    def greedy(self, probes: Sequence[Probe]) -> list[NDArray[np.int64]]:
+        """The most probable ids after each prompt, up to a stop id or as many as the probe's completion has. Shapes: [T', C] each.
+
+        Every server is asked; where they part, the answer is that of the one that parts from the first earliest. A server that
+        has to load the same weights again must give nearly the same.
+
+        Raises: RatioMismatch if servers disagree; EngineError.
+        """
+        return self._prove(lambda: self._greedy(probes), self._greedy_difference)
+
+    def _prove(
+        self,
+        ask: Callable[[], list[NDArray[Any]]],
+        difference: Callable[[list[NDArray[Any]], list[NDArray[Any]]], str | None],
+    ) -> list[NDArray[Any]]:
+        said = ask()
+        self._proven = _Proven(ask, said, difference, self.temperature)
+        return said
 
     def _score(self, probes: Sequence[Probe]) -> list[NDArray[np.float32]]:
         asked = [
-            (RolloutRequest(np.concatenate([prompt, ids[:place, 0]]), ((0,),), 1), int(ids[place, 0]))
+            (np.concatenate([prompt, ids[:place, 0]]), int(ids[place, 0]))
             for prompt, ids in probes
             for place in range(len(ids))
         ]
         requests = [
-            self._request(request, 0, 0).model_copy(update={"token_ids_logprob": (wanted,)})
-            for request, wanted in asked
+            self._request(prompt, 1, seed=0).model_copy(update={"token_ids_logprob": (wanted,)})
+            for prompt, wanted in asked
         ]
-        version = self._version
-        assert version is not None  # else no request could have been made
         by_server = []
         for servers in self._servers.one_by_one():
             found = []
-            for (request, wanted), answer in zip(asked, servers.generate(requests), strict=True):
-                check_version(answer, version)
-                read_ids(answer, request.prompt_ids.tolist(), 1)
+            for (prompt, wanted), answer in zip(asked, servers.generate(requests), strict=True):
+                self._check_version(answer)
+                read_ids(answer, prompt.tolist(), 1)
                 found.append(read_wanted(answer, wanted))
-            by_server.append(np.array(found, np.float32))
-        apart = max(float(np.abs(one - by_server[0]).max()) for one in by_server)
-        if not apart <= self._settings.max_mean_gap:
-            raise RatioMismatch(f"two SGLang servers give log-probs that differ by {apart:.2e} nats for the same ids")
+            by_server.append([np.array(found, np.float32)])
+        for other in by_server[1:]:
+            if reason := self._score_difference(by_server[0], other):
+                raise RatioMismatch(f"two SGLang servers give {reason} for the same ids")
         ends = np.cumsum([len(ids) for _, ids in probes])[:-1]
-        return list(np.split(by_server[0], ends))
+        return list(np.split(by_server[0][0], ends))
+
+    def _score_difference(self, ones: list[NDArray[Any]], others: list[NDArray[Any]]) -> str | None:
+        apart = max(float(np.abs(one - other).max()) for one, other in zip(ones, others, strict=True))
+        return None if apart <= self._settings.max_mean_gap else f"log-probs that differ by {apart:.2e} nats"
+
+    def _greedy(self, probes: Sequence[Probe]) -> list[NDArray[np.int64]]:
+        asked = [RolloutRequest(p, ((0,),), len(ids) + self._policy.num_channels) for p, ids in probes]
+        requests = [self._request(each.prompt_ids, each.max_new, seed=0, temperature=0.0) for each in asked]
+        by_server = []
+        for servers in self._servers.one_by_one():
+            found = []
+            for request, probe, answer in zip(asked, probes, servers.generate(requests), strict=True):
+                self._check_version(answer)
+                found.append(self._wire.read(answer, request).ids[: len(probe.completion_ids)])
+            by_server.append(found)
+        for other in by_server[1:]:
+            if reason := self._greedy_difference(by_server[0], other):
+                raise RatioMismatch(f"two SGLang servers give {reason} for the same prompts")
+        return [min(ids, key=lambda own: prefix_share([own], ids[:1])) for ids in zip(*by_server, strict=True)]
+
+    @staticmethod
+    def _greedy_difference(ones: list[NDArray[Any]], others: list[NDArray[Any]]) -> str | None:
+        share = prefix_share(ones, others)
+        return None if share >= _SAME_PREFIX else f"greedy ids of which {100 * share:.0f} % agree"
 
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
         """The completions of each request, in the order of its seeds; errors as in `stream`."""
@@ -198,7 +234,9 @@ class SglangEngine:
         """
         rows = list(redraws)
         stale: EngineUnavailable | None = None
-        with closing(self._servers.stream([self._request(requests[i], k, redraws[i, k]) for i, k in rows])) as answers:
+        with closing(
+            self._servers.stream([self._draw_request(requests[i], k, redraws[i, k]) for i, k in rows])
+        ) as answers:
             for place, answer in answers:
                 index, sibling = rows[place]
                 try:
@@ -217,29 +255,31 @@ class SglangEngine:
             raise stale
 
     def _check_redraws(self, count: int) -> None:
-        if self._settings.legal == "mask":
+        if self._wire.has_mask:
             raise EngineError("a completion holds ids that are not legal: the server does not apply the mask")
         if count > self._settings.max_redraws:
+            advice = (
+                "use legal = 'mask' with a server started with --enable-custom-logit-processor"
+                if self._policy.num_channels == 1
+                else "does the server keep to the rules of the delay pattern?"
+            )
             raise EngineError(
-                f"a completion holds ids that are not legal: after {self._settings.max_redraws} redraws; use legal = 'mask' "
-                "with a server started with --enable-custom-logit-processor"
+                f"a completion holds ids that are not legal: after {self._settings.max_redraws} redraws; {advice}"
             )
         self._redrawn += 1
 
     def _restore_lost(self) -> None:
-        """Servers that were started again get their weights, and must score as they did when these were proven."""
+        """Servers that were started again get their weights, and must say what they said when these were proven."""
         lost = self._sync.restore()
         self._reloads += lost
-        if not lost or self._scored is None:
+        if not lost or self._proven is None:
             return
-        probes, before, temperature = self._scored
-        with self._at_temperature(temperature):
-            after = self._score(probes)
-        apart = max(float(np.abs(one - other).max()) for one, other in zip(before, after, strict=True))
-        if not apart <= self._settings.max_mean_gap:
+        proven = self._proven
+        with self._at_temperature(proven.temperature):
+            reason = proven.difference(proven.said, proven.ask())
+        if reason:
             raise RatioMismatch(
-                f"an SGLang server has loaded its weights again, and now gives log-probs that differ by {apart:.2e} nats from "
-                "those by which they were proven"
+                f"an SGLang server has loaded its weights again, and now gives {reason} from what it was proven by"
             )
 
     @contextmanager
@@ -250,53 +290,40 @@ class SglangEngine:
         finally:
             self.temperature = kept
 
-    def _request(self, request: RolloutRequest, sibling: int, attempt: int) -> GenerateRequest:
+    def _draw_request(self, request: RolloutRequest, sibling: int, attempt: int) -> GenerateRequest:
+        seed = request.seeds[sibling]
+        number = seed_number((*seed, attempt) if attempt else seed)
+        return self._request(request.prompt_ids, request.max_new, seed=number)
+
+    def _request(
+        self, prompt_ids: NDArray[np.int64], max_new: int, *, seed: int, temperature: float | None = None
+    ) -> GenerateRequest:
         if self._version is None:
             raise EngineError("no weights have been published to the SGLang servers")
-        masked = self._settings.legal == "mask"
-        seed = request.seeds[sibling]
-        return GenerateRequest(
-            rid="elocution",
-            input_ids=tuple(request.prompt_ids.tolist()),
-            sampling_params=SamplingParams(
-                max_new_tokens=request.max_new,
-                temperature=self.temperature,
-                stop_token_ids=tuple(sorted(self._policy.stop_ids)),
-                sampling_seed=seed_number((*seed, attempt) if attempt else seed),
-                custom_params={"legal_ranges": self._legal_ranges} if masked else None,
-            ),
-            return_logprob=True,
-            return_prompt_token_ids=True,
-            custom_logit_processor=self._processor if masked else None,
-            lora_path=self._sync.adapter,
-        )
+        asked = self.temperature if temperature is None else temperature
+        request = self._wire.request(prompt_ids, max_new, seed=seed, temperature=asked)
+        return request.model_copy(update={"lora_path": self._sync.adapter})
+
+    def _check_version(self, answer: GenerateResponse) -> None:
+        assert self._version is not None  # else nothing could have been asked
+        check_version(answer, self._version)
 
     def _read(self, request: RolloutRequest, answer: GenerateResponse) -> Completion | None:
         """The completion, or None if it holds an illegal id."""
+        self._check_version(answer)
         assert self._version is not None
-        check_version(answer, self._version)
-        ids, logprobs = read_ids(answer, request.prompt_ids.tolist(), request.max_new)
-        illegal = int((~np.isin(ids, self._legal)).sum())
+        drawn = self._wire.read(answer, request)
+        illegal = int(self._policy.illegal_cells(drawn.ids).sum())
         if illegal:
             self._illegal_ids += illegal
             return None
-        return Completion(ids, logprobs, read_finish(answer, request.max_new), self._version)
-
-    def _prove(self) -> None:
-        prompts = [probe.prompt_ids for probe in self._probes]
-        completions = [group[0] for group in self.generate(self._probes)]
-        ids = [completion.ids for completion in completions]
-        own = score_completions(self._policy, prompts, ids, temperature=self.temperature)
-        self._gap = logprob_gap([completion.rollout_logprobs for completion in completions], own)
-        if not self._has_proof:
-            check_answers_uncrossed(self._policy, prompts, ids, temperature=self.temperature)
-        if self._gap.mean > self._settings.max_mean_gap:
-            raise RatioMismatch(
-                f"SGLang's log-probs of {self._gap.num_cells} ids that it drew differ from the policy's by "
-                f"{self._gap.mean:.3g} nats on average, {self._gap.max:.3g} at most (bound on the mean: "
-                f"{self._settings.max_mean_gap:g}). Either it has other weights, or it computes in another precision, "
-                "or its log-probs leave out the temperature (SGLANG_RETURN_ORIGINAL_LOGPROB) or the mask"
+        logprobs = drawn.logprobs
+        if logprobs is None:
+            self._scored_here += 1
+            (logprobs,) = score_completions(
+                self._policy, [request.prompt_ids], [drawn.ids], temperature=self.temperature
             )
+        return Completion(drawn.ids, logprobs, drawn.finish_reason, self._version)
 
 
 def check_servers(servers: SglangServers, architecture: str | None = None) -> None:

@@ -7,6 +7,7 @@ import base64
 import binascii
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import soundfile
@@ -16,7 +17,26 @@ from elocution.errors import EngineError, EngineUnavailable
 from elocution.rollout.sglang_protocol import GenerateResponse
 from elocution.types import Audio, FinishReason
 
-__all__ = ["check_version", "decode_answer_audio", "read_finish", "read_ids", "read_rows", "read_wanted"]
+__all__ = [
+    "Drawn",
+    "check_prompt",
+    "check_version",
+    "decode_answer_audio",
+    "read_finish",
+    "read_ids",
+    "read_row_logprobs",
+    "read_rows",
+    "read_wanted",
+]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What an answer holds. Shapes: `ids` [T, C]; `logprobs` [T, C], nats, None if the server gave none."""
+
+    ids: NDArray[np.int64]
+    logprobs: NDArray[np.float32] | None
+    finish_reason: FinishReason
 
 
 def check_version(answer: GenerateResponse, version: int) -> None:
@@ -49,6 +69,22 @@ def read_finish(answer: GenerateResponse, max_new: int) -> FinishReason:
     raise EngineError(f"SGLang ended a completion for the reason {reason.type!r}, {reason.matched or reason.message!r}")
 
 
+def check_prompt(
+    answer: GenerateResponse, prompt: Sequence[int] | Sequence[Sequence[int]], *, may_be_silent: bool = False
+) -> None:
+    """`may_be_silent` takes an answer that says how long its prompt was, and not what it was.
+
+    Raises: EngineError if the answer is to another prompt, of ids or of rows.
+    """
+    found = answer.prompt_token_ids
+    is_other = found != prompt and not (found is None and may_be_silent)
+    if is_other or answer.meta_info.prompt_tokens != len(prompt):
+        raise EngineError(
+            f"SGLang answered a prompt of {answer.meta_info.prompt_tokens} ids, asked was one of {len(prompt)} "
+            "with other ids: answers are crossed, or the server cuts prompts (--allow-auto-truncate)"
+        )
+
+
 def read_ids(
     answer: GenerateResponse, prompt: Sequence[int], max_new: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -57,11 +93,7 @@ def read_ids(
     Raises: EngineError if the answer is to another prompt, too long, empty, or lacks log-probs.
     """
     ids, info = answer.output_ids, answer.meta_info
-    if answer.prompt_token_ids != list(prompt) or info.prompt_tokens != len(prompt):
-        raise EngineError(
-            f"SGLang answered a prompt of {len(answer.prompt_token_ids or ())} ids, asked was one of {len(prompt)} "
-            "with other ids: answers are crossed, or the server cuts prompts (--allow-auto-truncate)"
-        )
+    check_prompt(answer, prompt)
     if not ids or len(ids) > max_new:
         raise EngineError(f"SGLang drew {len(ids)} ids, asked were 1 to {max_new}")
     logprobs = info.output_token_logprobs or []
@@ -110,6 +142,19 @@ def read_rows(answer: GenerateResponse, limits: Sequence[int], max_new: int) -> 
             f"SGLang drew id {ids[row, channel]} in channel {channel}, which has the ids 0 to {limits[channel] - 1}"
         )
     return ids
+
+
+def read_row_logprobs(answer: GenerateResponse, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
+    """Log-probs of the drawn rows, nats; None if the server gave none. Shapes: `shape` is [T, C], and so is the answer.
+
+    Raises: EngineError if they are those of other rows.
+    """
+    if answer.meta_info.row_logprobs is None:
+        return None
+    found = np.array(answer.meta_info.row_logprobs, dtype=np.float32)
+    if found.shape != shape:
+        raise EngineError(f"the server gave log-probs of shape {found.shape} for rows of shape {shape}")
+    return found
 
 
 def decode_answer_audio(text: str) -> Audio | None:

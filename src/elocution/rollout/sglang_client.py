@@ -18,16 +18,22 @@ from elocution.errors import ConfigError, EngineError, EngineUnavailable
 from elocution.rollout.background import results_of
 from elocution.rollout.sglang_protocol import (
     AbortRequest,
+    BeginWeightUpdate,
     ContinueGeneration,
+    DestroyWeightsUpdateGroup,
+    EndWeightUpdate,
     GenerateRequest,
     GenerateResponse,
+    InitWeightsUpdateGroup,
     LoadLoraAdapter,
     LoraResult,
     ModelInfo,
     PauseGeneration,
+    ServerInfo,
     SglangMessage,
     UnloadLoraAdapter,
     UpdateWeightsFromDisk,
+    UpdateWeightsFromDistributed,
     UpdateWeightsResult,
     UpdateWeightVersion,
 )
@@ -118,16 +124,17 @@ class SglangServers:
         for server in self._servers:
             server.failures = 0  # a server that was down may be up again
 
-        async def all_of_them(found: Callable[[tuple[int, GenerateResponse]], None]) -> None:
+        async def all_of_them(
+            client: httpx2.AsyncClient, found: Callable[[tuple[int, GenerateResponse]], None]
+        ) -> None:
             slots = asyncio.Semaphore(self.settings.max_in_flight * len(self._servers))
 
             async def one(index: int, request: GenerateRequest) -> None:
                 found((index, await self._generate_one(client, slots, request)))
 
-            async with self._client() as client:
-                await _gather([one(index, request) for index, request in enumerate(requests)])
+            await _gather([one(index, request) for index, request in enumerate(requests)])
 
-        yield from results_of(all_of_them)
+        yield from results_of(self._client(), all_of_them)
 
     def one_by_one(self) -> "list[SglangServers]":
         """Each server as a pool of its own, whose counts are those of this one."""
@@ -164,6 +171,41 @@ class SglangServers:
 
     def update_weight_version(self, message: UpdateWeightVersion) -> None:
         self._check(self._everywhere("POST", "/update_weight_version", message, _parser(UpdateWeightsResult)))
+
+    def tensor_parallel_sizes(self) -> list[int]:
+        """How many processes each server has that hold a part of the weights.
+
+        Raises: EngineError if one has data-parallel replicas or pipeline stages, which SGLang does not bring into a group.
+        """
+        infos = self._everywhere("GET", "/server_info", None, _parser(ServerInfo))
+        for server, info in zip(self._servers, infos, strict=True):
+            if (info.dp_size, info.pp_size) != (1, 1):
+                raise EngineError(
+                    f"{server.url} has {info.dp_size} data-parallel replicas and {info.pp_size} pipeline stages, which cannot be "
+                    "sent weights; start a server for each replica, or use another rollout.sync.strategy"
+                )
+        return [info.tp_size for info in infos]
+
+    def init_group(self, messages: Sequence[InitWeightsUpdateGroup]) -> None:
+        """Brings each server into a process group, by a message of its own; returns when all are in it."""
+        self._check(self._each("POST", "/init_weights_update_group", messages, _parser(UpdateWeightsResult)))
+
+    def destroy_group(self, name: str) -> None:
+        """Takes the servers out of a process group."""
+        message = DestroyWeightsUpdateGroup(group_name=name)
+        self._check(self._everywhere("POST", "/destroy_weights_update_group", message, _parser(UpdateWeightsResult)))
+
+    def begin_weight_update(self) -> None:
+        """Makes the servers ready for weights that come in parts."""
+        self._check(self._everywhere("POST", "/begin_weight_update", BeginWeightUpdate(), _parser(UpdateWeightsResult)))
+
+    def update_weights_from_distributed(self, message: UpdateWeightsFromDistributed) -> None:
+        """Returns when the servers have received what rank 0 of the group sends meanwhile."""
+        self._check(self._everywhere("POST", "/update_weights_from_distributed", message, _parser(UpdateWeightsResult)))
+
+    def end_weight_update(self) -> None:
+        """Makes the servers use the weights that have come."""
+        self._check(self._everywhere("POST", "/end_weight_update", EndWeightUpdate(), _parser(UpdateWeightsResult)))
 
     def load_adapter(self, message: LoadLoraAdapter) -> list[set[str]]:
         """The names of the adapters that each server has then.
@@ -269,12 +311,22 @@ class SglangServers:
     def _everywhere(
         self, method: str, path: str, message: SglangMessage | None, parse: Callable[[httpx2.Response], _Answer]
     ) -> list[_Answer]:
+        """As `_each`, with the same message to all."""
+        return self._each(method, path, [message] * len(self._servers), parse)
+
+    def _each(
+        self,
+        method: str,
+        path: str,
+        messages: Sequence[SglangMessage | None],
+        parse: Callable[[httpx2.Response], _Answer],
+    ) -> list[_Answer]:
         """One call to every server, all at once, not tried again.
 
         Raises: EngineUnavailable naming the server that cannot be reached, fails or is late; EngineError if one refuses.
         """
 
-        async def one(client: httpx2.AsyncClient, server: _Server) -> _Answer:
+        async def one(client: httpx2.AsyncClient, server: _Server, message: SglangMessage | None) -> _Answer:
             body = None if message is None else message.to_wire()
             try:
                 async with asyncio.timeout(self.settings.sync_timeout_s):
@@ -297,7 +349,9 @@ class SglangServers:
 
         async def everywhere() -> list[_Answer]:
             async with self._client() as client:
-                return await _gather([one(client, server) for server in self._servers])
+                return await _gather(
+                    [one(client, server, message) for server, message in zip(self._servers, messages, strict=True)]
+                )
 
         return asyncio.run(everywhere())
 

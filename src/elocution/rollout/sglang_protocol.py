@@ -9,20 +9,26 @@ from pydantic import BaseModel, ConfigDict
 
 __all__ = [
     "AbortRequest",
+    "BeginWeightUpdate",
     "ContinueGeneration",
+    "DestroyWeightsUpdateGroup",
+    "EndWeightUpdate",
     "FinishedBecause",
     "GenerateRequest",
     "GenerateResponse",
+    "InitWeightsUpdateGroup",
     "LoadLoraAdapter",
     "LoraResult",
     "MetaInfo",
     "ModelInfo",
     "PauseGeneration",
     "SamplingParams",
+    "ServerInfo",
     "SglangMessage",
     "UnloadLoraAdapter",
     "UpdateWeightVersion",
     "UpdateWeightsFromDisk",
+    "UpdateWeightsFromDistributed",
     "UpdateWeightsResult",
     "VersionSpan",
 ]
@@ -61,15 +67,18 @@ class SamplingParams(SglangMessage):
 
 
 class GenerateRequest(SglangMessage):
-    """Body of `POST /generate`; either `text` or `input_ids` is set.
+    """Body of `POST /generate`; either `text` or `input_ids` is set, with `multi_channel` rows of ids.
 
-    Source: `GenerateReqInput`, sglang/srt/managers/io_struct.py, and `GenerateRequest`, sglang/api/v1/api_types.py.
+    Source: `GenerateReqInput`, sglang/srt/managers/io_struct.py, and `GenerateRequest`, sglang/api/v1/api_types.py;
+    `multi_channel` is OpenMOSS's fork's, `return_row_logprobs` our own server's.
     """
 
     rid: str
     sampling_params: SamplingParams
     text: str | None = None
-    input_ids: tuple[int, ...] | None = None
+    input_ids: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = None
+    multi_channel: bool | None = None
+    return_row_logprobs: bool | None = None
     audio_data: tuple[str, ...] | None = None
     return_logprob: bool | None = None
     logprob_start_len: int | None = None
@@ -110,7 +119,8 @@ class MetaInfo(SglangMessage):
 
     `output_token_logprobs` holds (log-prob or None, id, text or None) of each drawn id, nats;
     `input_token_logprobs` the same of the prompt's ids from `logprob_start_len` on, the first of them None;
-    `output_token_ids_logprobs` those of the ids in the request's `token_ids_logprob`, for each drawn position.
+    `output_token_ids_logprobs` those of the ids in the request's `token_ids_logprob`, for each drawn position;
+    `row_logprobs`, our own server's, those of drawn rows, for each channel.
     Source: `_handle_batch_output` and `add_logprob_to_meta_info` of `TokenizerManager`,
     sglang/srt/managers/tokenizer_manager.py; `add_weight_versions_to_meta_info`, sglang/srt/utils/weight_versions.py.
     """
@@ -124,6 +134,7 @@ class MetaInfo(SglangMessage):
     input_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
     output_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
     output_token_ids_logprobs: list[list[tuple[float | None, int, str | None]] | None] | None = None
+    row_logprobs: list[list[float]] | None = None
 
 
 class GenerateResponse(SglangMessage):
@@ -136,7 +147,7 @@ class GenerateResponse(SglangMessage):
     output_ids: list[int] | list[list[int]]
     meta_info: MetaInfo
     text: str = ""
-    prompt_token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | list[list[int]] | None = None
 
 
 class UpdateWeightsFromDisk(SglangMessage):
@@ -151,8 +162,63 @@ class UpdateWeightsFromDisk(SglangMessage):
     abort_all_requests: bool = False
 
 
+class InitWeightsUpdateGroup(SglangMessage):
+    """Body of `POST /init_weights_update_group`: a process group in which rank 0, not a server, sends weights.
+
+    The server's own ranks follow from `rank_offset`. Source: `InitWeightsUpdateGroupReqInput`,
+    sglang/srt/managers/io_struct.py.
+    """
+
+    master_address: str
+    master_port: int
+    rank_offset: int
+    world_size: int
+    group_name: str
+    backend: str
+
+
+class DestroyWeightsUpdateGroup(SglangMessage):
+    """Body of `POST /destroy_weights_update_group`. Source: `DestroyWeightsUpdateGroupReqInput`, the same file."""
+
+    group_name: str
+
+
+class BeginWeightUpdate(SglangMessage):
+    """Body of `POST /begin_weight_update`. Source: `BeginWeightUpdateReqInput`, sglang/srt/managers/io_struct.py."""
+
+
+class EndWeightUpdate(SglangMessage):
+    """Body of `POST /end_weight_update`. Source: `EndWeightUpdateReqInput`, sglang/srt/managers/io_struct.py."""
+
+
+class UpdateWeightsFromDistributed(SglangMessage):
+    """Body of `POST /update_weights_from_distributed`: what rank 0 of the group sends meanwhile, in this order.
+
+    `dtypes` are torch's names. Source: `UpdateWeightsFromDistributedReqInput`, sglang/srt/managers/io_struct.py;
+    `receive_weights_from_distributed`, sglang/srt/model_executor/model_runner_components/weight_updater.py.
+    """
+
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    group_name: str
+    flush_cache: bool = True
+    weight_version: str | None = None
+
+
+class ServerInfo(SglangMessage):
+    """Answer of `GET /server_info`, as far as it is needed.
+
+    Source: `build_server_info`, sglang/srt/utils/common.py; `Parallel`, sglang/srt/arg_groups/fields/parallel.py.
+    """
+
+    tp_size: int
+    dp_size: int = 1
+    pp_size: int = 1
+
+
 class UpdateWeightsResult(SglangMessage):
-    """Answer of `POST /update_weights_from_disk` and `POST /update_weight_version`.
+    """Answer of the calls that change weights, their version, or a group through which weights come.
 
     Source: `update_weights_from_disk` and `update_weight_version`, sglang/srt/entrypoints/http_server.py.
     """

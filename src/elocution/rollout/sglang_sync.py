@@ -1,13 +1,11 @@
-"""New weights to SGLang servers through a folder that both sides see. Knows no policy: it is told how to save one."""
+"""New weights to SGLang servers, through a folder that both sides see or through a process group."""
 
-import os
-import shutil
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from elocution.errors import EngineError
-from elocution.files import reporting_disk_errors
+from elocution.rollout.sglang_broadcast import send_tensors
 from elocution.rollout.sglang_client import SglangServers
 from elocution.rollout.sglang_protocol import (
     LoadLoraAdapter,
@@ -16,66 +14,55 @@ from elocution.rollout.sglang_protocol import (
     UpdateWeightsFromDisk,
     UpdateWeightVersion,
 )
+from elocution.rollout.sync.base import Buckets
 
 __all__ = ["SglangSync"]
 
 _ADAPTER = "policy-"  # how the names of adapters that this program loads begin
 
 
-class SglangSync:
-    """Publishes versions; a version that any server did not take is never believed to be live."""
+@dataclass(frozen=True)
+class _Loaded:
+    """What every server shall hold: a folder, or tensors."""
 
-    def __init__(
-        self,
-        servers: SglangServers,
-        folder: Path,
-        save: Callable[[str], None],
-        *,
-        kind: Literal["weights", "adapter"] = "weights",
-    ) -> None:
-        """`save` writes the current weights, or the adapter alone, into a folder that it is given."""
-        self._servers, self._folder, self._save = servers, folder.absolute(), save
-        self.kind = kind
-        self._last: Path | None = None
-        self._adapter: str | None = None
-        self._live: int | None = None
-        self._loaded: tuple[Path, int] | None = None
+    source: Path | Buckets
+    version: int
+    adapter: str | None = None
+
+    def is_held(self, info: ModelInfo) -> bool:
+        """Whether a server says that it has this."""
+        names_folder = self.adapter is None and isinstance(self.source, Path)
+        return info.weight_version == str(self.version) and (not names_folder or info.model_path == str(self.source))
+
+
+class SglangSync:
+    """Loads versions; one that any server did not take is never believed to be live."""
+
+    def __init__(self, servers: SglangServers) -> None:
+        self._servers = servers
+        self._loaded: _Loaded | None = None
         self._num_loads = 0
 
     @property
     def adapter(self) -> str | None:
         """The name of the adapter that requests must ask for, if there is one."""
-        return self._adapter
+        return self._loaded.adapter if self._loaded else None
 
-    def publish(self, version: int) -> None:
-        """After this returns every server has the weights of `version`, an empty cache, and says so.
+    def load(self, path: Path, version: int, *, kind: Literal["weights", "adapter"]) -> None:
+        """After this returns every server has the weights in the folder `path`, an empty cache, and says so.
 
-        Nothing is done if that is so already: engines may share servers, and a version names one state of the weights.
         Servers are paused in between: a request that slips in between an update and the emptying of the cache ends the
         server's process. If a server fails they stay paused, for after a failed load it may hold a mixture of weights.
 
-        Raises: EngineError if a server did not take the weights; StorageError if they cannot be written.
-        """
-        if self._live == version:
-            return
-        self._live = None
-        path = self._write(version)
-        self.load(path, version, kind=self.kind)
-        if self._last is not None and self._last != path:
-            shutil.rmtree(self._last, ignore_errors=True)
-        self._last, self._live = path, version
-
-    def load(self, path: Path, version: int, *, kind: Literal["weights", "adapter"]) -> None:
-        """As `publish`, of a folder that is there already.
-
         Raises: EngineError if a server did not take the weights.
         """
-        self._loaded = None
         # A new name each time: prompts are cached by adapter, and one that still runs is not changed under it.
-        self._adapter = None if kind == "weights" else f"{_ADAPTER}{self._num_loads}"
-        self._num_loads += 1
-        self._load_into(self._servers, path, version)
-        self._loaded = path, version
+        adapter = None if kind == "weights" else f"{_ADAPTER}{self._num_loads}"
+        self._load(_Loaded(path, version, adapter))
+
+    def load_tensors(self, buckets: Buckets, version: int) -> None:
+        """As `load`, of tensors that are sent through a process group."""
+        self._load(_Loaded(buckets, version))
 
     def restore(self) -> int:
         """Loads what was loaded last into the servers that do not say they have it; returns how many these were.
@@ -84,53 +71,44 @@ class SglangSync:
 
         Raises: EngineError if nothing was loaded, or a server does not take it.
         """
-        if self._loaded is None:
+        loaded = self._loaded
+        if loaded is None:
             raise EngineError("no weights have been published to the SGLang servers")
-        path, version = self._loaded
         lost = [
             server
             for server, info in zip(self._servers.one_by_one(), self._servers.model_info(), strict=True)
-            if not self._has(info, path, version)
+            if not loaded.is_held(info)
         ]
         for server in lost:
-            self._load_into(server, path, version)
+            _load_into(server, loaded)
         return len(lost)
 
-    def _has(self, info: ModelInfo, path: Path, version: int) -> bool:
-        is_right_path = self._adapter is not None or info.model_path == str(path)
-        return info.weight_version == str(version) and is_right_path
+    def _load(self, wanted: _Loaded) -> None:
+        self._loaded = None
+        self._num_loads += 1
+        _load_into(self._servers, wanted)
+        self._loaded = wanted
 
-    def _load_into(self, servers: SglangServers, path: Path, version: int) -> None:
-        servers.pause()
-        if self._adapter is None:
-            servers.update_weights(UpdateWeightsFromDisk(model_path=str(path), weight_version=str(version)))
-        else:
-            for server in servers.one_by_one():
-                (loaded,) = server.load_adapter(LoadLoraAdapter(lora_name=self._adapter, lora_path=str(path)))
-                for old in sorted(loaded - {self._adapter}):
-                    if old.startswith(_ADAPTER):
-                        server.unload_adapter(UnloadLoraAdapter(lora_name=old))
-            servers.flush_cache()
-            servers.update_weight_version(UpdateWeightVersion(new_version=str(version)))
-        for info in servers.model_info():
-            if not self._has(info, path, version):
-                raise EngineError(
-                    f"a server says it has version {info.weight_version} of {info.model_path} after it was given "
-                    f"version {version} at {path}"
-                )
-        servers.resume()
 
-    def _write(self, version: int) -> Path:
-        """The folder of `version`, whole and on the disk: a server that fails to load reads the same folder again."""
-        path, partial = self._folder / f"version_{version:06d}", self._folder / f"version_{version:06d}.partial"
-        with reporting_disk_errors(path):
-            for old in (path, partial):
-                shutil.rmtree(old, ignore_errors=True)
-            partial.mkdir(parents=True)
-            self._save(str(partial))
-            for file in partial.rglob("*"):
-                if file.is_file():
-                    with file.open("rb+") as stream:
-                        os.fsync(stream.fileno())
-            partial.rename(path)
-        return path
+def _load_into(servers: SglangServers, wanted: _Loaded) -> None:
+    source, version = wanted.source, str(wanted.version)
+    servers.pause()
+    if not isinstance(source, Path):
+        send_tensors(servers, source, wanted.version)
+    elif wanted.adapter is None:
+        servers.update_weights(UpdateWeightsFromDisk(model_path=str(source), weight_version=version))
+    else:
+        for server in servers.one_by_one():
+            (loaded,) = server.load_adapter(LoadLoraAdapter(lora_name=wanted.adapter, lora_path=str(source)))
+            for old in sorted(loaded - {wanted.adapter}):
+                if old.startswith(_ADAPTER):
+                    server.unload_adapter(UnloadLoraAdapter(lora_name=old))
+        servers.flush_cache()
+        servers.update_weight_version(UpdateWeightVersion(new_version=version))
+    for info in servers.model_info():
+        if not wanted.is_held(info):
+            raise EngineError(
+                f"a server says it has version {info.weight_version} of {info.model_path} after it was given version {version}"
+                + (f" at {source}" if isinstance(source, Path) else "")
+            )
+    servers.resume()

@@ -50,15 +50,7 @@ class VllmEngine:
         temperature: float,
         sleeps: bool = False,
     ) -> None:
-        """With `sleeps`, the servers give their GPU memory back after each batch.
-
-        Raises: EngineError if the policy has several codebooks.
-        """
-        if policy.num_channels != 1:
-            raise EngineError(
-                f"the policy draws {policy.num_channels} ids at a position, a vLLM server draws one; "
-                'set rollout.engine = "torch"'
-            )
+        """`policy` draws one id at a position. With `sleeps`, the servers give their GPU memory back after each batch."""
         self._policy, self._servers = policy, servers
         self.temperature = temperature
         self._sleeps = sleeps

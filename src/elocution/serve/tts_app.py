@@ -10,6 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -18,13 +19,19 @@ from elocution import __version__
 from elocution.errors import ElocutionError, EngineError
 from elocution.rollout.sglang_protocol import (
     AbortRequest,
+    BeginWeightUpdate,
+    DestroyWeightsUpdateGroup,
+    EndWeightUpdate,
+    InitWeightsUpdateGroup,
     LoadLoraAdapter,
     LoraResult,
     ModelInfo,
     PauseGeneration,
+    ServerInfo,
     SglangMessage,
     UnloadLoraAdapter,
     UpdateWeightsFromDisk,
+    UpdateWeightsFromDistributed,
     UpdateWeightsResult,
     UpdateWeightVersion,
 )
@@ -42,6 +49,7 @@ from elocution.serve.tts_messages import (
 from elocution.serve.tts_metrics import TtsMetrics
 from elocution.serve.tts_references import References
 from elocution.serve.tts_voice import Voice
+from elocution.serve.tts_weights import WeightUpdates
 
 __all__ = ["TtsService", "build_app"]
 
@@ -64,9 +72,11 @@ class TtsService:
     token: str | None
     max_body: int
     may_draw: asyncio.Event = field(default_factory=asyncio.Event)
+    updates: WeightUpdates = field(init=False)
 
     def __post_init__(self) -> None:
         self.may_draw.set()
+        self.updates = WeightUpdates(self.engine)
 
     async def run(self, job: Job) -> Drawn:
         """The job's result, once generation is not paused. Raises: RequestError."""
@@ -113,7 +123,13 @@ def build_app(service: TtsService) -> FastAPI:
         route("GET", path, _model_info)
     for method in ("GET", "POST"):
         route(method, "/flush_cache", _flush_cache)
+    route("GET", "/server_info", _server_info)
     route("POST", "/update_weights_from_disk", _update_weights)
+    route("POST", "/init_weights_update_group", _join_group)
+    route("POST", "/destroy_weights_update_group", _leave_group)
+    route("POST", "/begin_weight_update", _begin_update)
+    route("POST", "/update_weights_from_distributed", _receive_weights)
+    route("POST", "/end_weight_update", _end_update)
     route("POST", "/update_weight_version", _update_version)
     route("POST", "/load_lora_adapter", _load_adapter)
     route("POST", "/unload_lora_adapter", _unload_adapter)
@@ -125,7 +141,7 @@ def build_app(service: TtsService) -> FastAPI:
 
 async def _generate(service: TtsService, body: bytes) -> Response:
     policy, limits, references = service.engine.policy, service.limits, service.references
-    read = partial(read_generate, body, policy, limits, references, num_ids=service.engine.num_ids)
+    read = partial(read_generate, body, policy, limits, references)
     job = await asyncio.to_thread(read)  # a recording may have to be encoded
     adapter = job.request.lora_path
     if adapter is not None and adapter not in service.engine.adapters:
@@ -157,8 +173,9 @@ async def _speak(service: TtsService, body: bytes) -> Response:
 
 
 async def _health_generate(service: TtsService, body: bytes) -> Response:
-    legal = service.engine.policy.legal_ids[:1].numpy()
-    await service.run(Job(legal, 1.0, max_new=1, seeds=((0,),)))
+    channels = service.engine.policy.num_channels
+    first = np.zeros((1, channels) if channels > 1 else 1, np.int64)
+    await service.run(Job(first, 1.0, max_new=1, seeds=((0,),)))
     return Response()
 
 
@@ -184,9 +201,42 @@ async def _update_weights(service: TtsService, body: bytes) -> Response:
     message = read_message(body, UpdateWeightsFromDisk)
     return await _change(
         lambda: service.engine.load_weights(Path(message.model_path), message.weight_version),
-        lambda reason: UpdateWeightsResult(success=reason is None, message=reason or f"loaded {message.model_path}"),
+        _update_result,
         {"num_paused_requests": 0},
     )
+
+
+async def _server_info(service: TtsService, body: bytes) -> Response:
+    return JSONResponse(ServerInfo(tp_size=1).to_wire())
+
+
+async def _join_group(service: TtsService, body: bytes) -> Response:
+    message = read_message(body, InitWeightsUpdateGroup)
+    return await _change(lambda: service.updates.join(message), _update_result)
+
+
+async def _leave_group(service: TtsService, body: bytes) -> Response:
+    message = read_message(body, DestroyWeightsUpdateGroup)
+    return await _change(lambda: service.updates.leave(message.group_name), _update_result)
+
+
+async def _begin_update(service: TtsService, body: bytes) -> Response:
+    read_message(body, BeginWeightUpdate)
+    return await _change(service.updates.begin, _update_result)
+
+
+async def _receive_weights(service: TtsService, body: bytes) -> Response:
+    message = read_message(body, UpdateWeightsFromDistributed)
+    return await _change(lambda: service.updates.receive(message), _update_result)
+
+
+async def _end_update(service: TtsService, body: bytes) -> Response:
+    read_message(body, EndWeightUpdate)
+    return await _change(service.updates.end, _update_result)
+
+
+def _update_result(reason: str | None) -> UpdateWeightsResult:
+    return UpdateWeightsResult(success=reason is None, message=reason or "done")
 
 
 async def _update_version(service: TtsService, body: bytes) -> Response:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from transformers import PreTrainedModel
+from torch import Tensor
 
 from elocution.errors import CheckpointError, EngineError
 from elocution.policies.base import Policy
@@ -27,7 +28,7 @@ __all__ = ["Drawn", "Job", "TtsEngine"]
 class Job:
     """One prompt: a completion to be drawn for each of `seeds`, or `given` completions to be scored.
 
-    Shapes: `prompt_ids` [L]; `given` [T, 1] each, legal ids. `adapter` is a name, None the weights alone.
+    Shapes: `prompt_ids` [L] or [L, C]; `given` [T, C] each, legal ids. `adapter` is a name, None the weights alone.
     """
 
     prompt_ids: NDArray[np.int64]
@@ -45,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The completions of a job, or the log-probs [T, 1] of what was given, and the version of the weights."""
+    """The completions of a job, or the log-probs [T, C] of what was given, and the version of the weights."""
 
     completions: tuple[Completion, ...]
     scores: tuple[NDArray[np.float32], ...]
@@ -61,17 +62,8 @@ class TtsEngine:
         self._lock = threading.Lock()
         self.model_path, self.weight_version = str(path), "default"
         self.policy = load(path)
-        if self.policy.num_channels != 1:
-            raise EngineError(f"the policy draws {self.policy.num_channels} ids at a position; one is served")
         self._engines: dict[str | None, TorchEngine] = {None: self._engine_of(self.policy)}
         self._adapters: dict[str, tuple[Policy, str]] = {}
-
-    @property
-    def num_ids(self) -> int:
-        """Prompt ids must be below this."""
-        model = self.policy.model
-        assert isinstance(model, PreTrainedModel)
-        return int(model.config.vocab_size)
 
     @property
     def adapters(self) -> Mapping[str, str]:
@@ -109,6 +101,25 @@ class TtsEngine:
             self.model_path = str(path)
             self.weight_version = self.weight_version if version is None else version
 
+    def check_tensors(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Raises: EngineError if the model has no tensor of that name and shape."""
+        own = self.policy.model.state_dict()
+        for name, shape in shapes.items():
+            if name not in own:
+                raise EngineError(f"the model has no tensor {name!r:.120}")
+            if tuple(own[name].shape) != tuple(shape):
+                raise EngineError(f"{name} has shape {list(own[name].shape)} here, {list(shape)} was announced")
+
+    def load_tensors(self, tensors: Mapping[str, Tensor], version: str) -> None:
+        """Everything is drawn with `tensors`, which `check_tensors` must let pass, after this; adapters are forgotten."""
+        with self._lock:
+            own = self.policy.model.state_dict()
+            with torch.no_grad():
+                for name, tensor in tensors.items():
+                    own[name].copy_(tensor)
+            self._engines, self._adapters = {None: self._engine_of(self.policy)}, {}
+            self.weight_version = version
+
     def load_adapter(self, name: str, path: Path) -> None:
         """Raises: CheckpointError if it is no whole adapter, or its base is not what it was."""
         policy = self._checked(path)
@@ -130,7 +141,10 @@ class TtsEngine:
         if (path / MANIFEST).is_file():
             verify_version(path)
         policy = self._load(path)
-        ids = [(each.legal_ids.tolist(), each.stop_ids, each.max_positions) for each in (policy, self.policy)]
+        ids = [
+            (each.channel_sizes, each.legal_ids.tolist(), each.stop_ids, each.max_positions)
+            for each in (policy, self.policy)
+        ]
         if ids[0] != ids[1]:
             raise CheckpointError(f"{path} has other speech ids or another length than the model that is served")
         return policy

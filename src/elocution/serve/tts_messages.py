@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elocution.errors import ConfigError
-from elocution.policies.base import Policy
+from elocution.policies.base import ForcesCells, Policy
 from elocution.rollout.sglang_legal import legal_ranges, processor_string
 from elocution.rollout.sglang_protocol import (
     FinishedBecause,
@@ -36,6 +36,8 @@ from elocution.types import Completion, FinishReason, Utterance
 __all__ = ["GenerateJob", "Limits", "SpeechRequest", "generate_answers", "read_generate", "read_message", "read_speech"]
 
 _Message = TypeVar("_Message", bound=BaseModel)
+# Stands for 0: no id but the most probable has any probability. Log-probs are 0 then.
+_GREEDY = 1e-6
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Limits:
 class GenerateJob:
     """A `/generate` request and what the engine has to do for it: draw, score what is given, or both.
 
-    Shapes: `prompt_ids` [L]. `wants_audio` asks for a WAV file in the text of each answer, in the utterance's voice.
+    Shapes: `prompt_ids` [L] or [L, C]. `wants_audio` asks for a WAV file in the text of each answer, in the utterance's voice.
     """
 
     request: GenerateRequest
@@ -90,10 +92,11 @@ def read_message(body: bytes, kind: type[_Message]) -> _Message:
         raise _invalid(error) from error
 
 
-def read_generate(body: bytes, policy: Policy, limits: Limits, references: References, *, num_ids: int) -> GenerateJob:
-    """What a body of `POST /generate` asks for; `num_ids` is the number of ids that a prompt may hold.
+def read_generate(body: bytes, policy: Policy, limits: Limits, references: References) -> GenerateJob:
+    """What a body of `POST /generate` asks for.
 
-    `ref_text`, the words of the recording in `audio_data`, is our own field.
+    `ref_text`, the words of the recording in `audio_data`, is our own field. Policies of several channels get a row more for
+    each of them to end a clip in, as in SGLang's fork.
 
     Raises: RequestError naming what cannot be done.
     """
@@ -115,16 +118,16 @@ def read_generate(body: bytes, policy: Policy, limits: Limits, references: Refer
     elif request.audio_data:
         raise RequestError("one_prompt", "audio_data gives a voice to a text; input_ids already are the whole prompt")
     else:
-        prompt = np.array(request.input_ids, dtype=np.int64)
-        if not len(prompt) or prompt.min() < 0 or prompt.max() >= num_ids:
-            raise RequestError("id_out_of_range", f"input_ids must be at least one id of 0 to {num_ids - 1}")
-    _check_length(len(prompt), sampling.max_new_tokens, policy)
-    temperature = sampling.temperature
+        prompt = _prompt(request, policy)
+    channels = policy.num_channels
+    budget = sampling.max_new_tokens + (channels if channels > 1 else 0)
+    _check_length(len(prompt), budget, policy)
+    temperature = sampling.temperature or _GREEDY
     draw = score = None
     if sampling.max_new_tokens:
         base = secrets.randbits(62) if sampling.sampling_seed is None else sampling.sampling_seed
         seeds = tuple((base, index) for index in range(sampling.n))
-        draw = Job(prompt, temperature, sampling.max_new_tokens, seeds, adapter=request.lora_path)
+        draw = Job(prompt, temperature, budget, seeds, adapter=request.lora_path)
     start = -1 if request.logprob_start_len is None else request.logprob_start_len
     if request.token_ids_logprob:
         wanted = tuple(np.array([[each]]) for each in request.token_ids_logprob)
@@ -154,7 +157,7 @@ def read_speech(
         raise RequestError("unsupported_speed", f"speed {request.speed} is not supported; leave it at 1")
     utterance = _utterance(request.input, request.language, policy, limits, request.instructions)
     utterance = _in_voice(utterance, request.ref_audio, request.ref_text, policy, references)
-    prompt, budget = policy.prompt_ids(utterance), _budget(utterance.text, limits)
+    prompt, budget = policy.prompt_ids(utterance), _budget(utterance.text, policy, limits)
     _check_length(len(prompt), budget, policy)
     seed = secrets.randbits(62) if request.seed is None else request.seed
     return utterance, Job(prompt, request.temperature, budget, ((seed,),))
@@ -169,7 +172,7 @@ def generate_answers(
     answers = []
     completions: tuple[Completion | None, ...] = drawn.completions if drawn else (None,)
     for index, completion in enumerate(completions):
-        ids = [] if completion is None else completion.ids[:, 0].tolist()
+        ids = [] if completion is None else _plain(completion.ids)
         suffix = f"_{index}" if len(completions) > 1 else ""
         info = MetaInfo(
             id=job.request.rid + suffix,
@@ -189,8 +192,16 @@ def generate_answers(
     return answers
 
 
+def _plain(cells: NDArray[Any]) -> list[Any]:
+    """Shapes: [T, 1] -> [T]; [T, C] as it is."""
+    plain: list[Any] = (cells[:, 0] if cells.shape[1] == 1 else cells).tolist()
+    return plain
+
+
 def _logprobs(job: GenerateJob, completion: Completion | None, scored: Drawn | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    if job.request.return_row_logprobs and completion is not None:
+        found["row_logprobs"] = completion.rollout_logprobs.tolist()
     if job.request.return_logprob:
         ids = [] if completion is None else completion.ids[:, 0].tolist()
         values = [] if completion is None else completion.rollout_logprobs[:, 0].tolist()
@@ -242,10 +253,8 @@ def _check_sampling(request: GenerateRequest, policy: Policy, limits: Limits) ->
         refuse_sampling(neutral)
     except ConfigError as error:
         raise RequestError("unsupported_sampling", str(error)) from error
-    if not 0 < sampling.temperature <= 10:
-        raise RequestError(
-            "unsupported_sampling", f"temperature must be above 0 and at most 10, got {sampling.temperature}"
-        )
+    if not 0 <= sampling.temperature <= 10:
+        raise RequestError("unsupported_sampling", f"temperature must be 0 to 10, got {sampling.temperature}")
     if not 1 <= sampling.n <= limits.max_n:
         raise RequestError("too_many", f"n must be 1 to {limits.max_n}, got {sampling.n}")
     if sampling.max_new_tokens < 0:
@@ -262,6 +271,14 @@ def _check_sampling(request: GenerateRequest, policy: Policy, limits: Limits) ->
     # Never read: the model's own legal ids are kept to in any case, which is all that this one does.
     if request.custom_logit_processor not in (None, processor_string()):
         raise RequestError("unknown_processor", "only the processor elocution.rollout.sglang_legal is known here")
+    if policy.num_channels > 1 and (
+        request.return_logprob or request.token_ids_logprob or request.custom_logit_processor
+    ):
+        raise RequestError(
+            "unsupported",
+            "return_logprob, token_ids_logprob and custom_logit_processor are for models of one channel; log-probs of rows "
+            "come with return_row_logprobs",
+        )
     if request.stream:
         raise RequestError("unsupported", "streams are not supported")
     if request.token_ids_logprob and sampling.max_new_tokens != 1:
@@ -287,7 +304,7 @@ def _check_length(prompt: int, budget: int, policy: Policy) -> None:
 
 
 def _check_legal(ids: NDArray[np.int64], policy: Policy) -> None:
-    wrong = ids[~np.isin(ids, policy.legal_ids.numpy())]
+    wrong = ids[policy.illegal_cells(ids[:, None])[:, 0]]
     if len(wrong):
         raise RequestError("illegal_id", f"id {wrong[0]} is none that the model may draw, so it has no log-prob")
 
@@ -335,8 +352,30 @@ def _in_voice(
     return spoken
 
 
-def _budget(text: str, limits: Limits) -> int:
-    return token_budget(text, max_codes_per_char=limits.max_codes_per_char, min_codes=limits.min_codes)
+def _budget(text: str, policy: Policy, limits: Limits) -> int:
+    budget = token_budget(text, max_codes_per_char=limits.max_codes_per_char, min_codes=limits.min_codes)
+    return budget + policy.flush_rows if isinstance(policy, ForcesCells) else budget
+
+
+def _prompt(request: GenerateRequest, policy: Policy) -> NDArray[np.int64]:
+    """Shapes: [L], or [L, C] where prompts fill all channels."""
+    sizes = policy.channel_sizes
+    has_rows = len(sizes) > 1
+    if bool(request.multi_channel) != has_rows:
+        raise RequestError(
+            "wrong_channels",
+            f"the model has {len(sizes)} channels: input_ids must be {'rows, with' if has_rows else 'ids, without'} multi_channel",
+        )
+    rows = request.input_ids or ()
+    widths = {len(row) if isinstance(row, tuple) else 0 for row in rows}
+    if widths != {len(sizes) if has_rows else 0}:
+        each = f"row of {len(sizes)} ids" if has_rows else "id"
+        raise RequestError("wrong_channels", f"input_ids must be at least one {each}, and nothing else")
+    prompt = np.array(rows, dtype=np.int64)
+    if prompt.min() < 0 or (prompt >= np.array(sizes)).any():
+        limits = ", ".join(str(size - 1) for size in sizes)
+        raise RequestError("id_out_of_range", f"input_ids must be from 0 to {limits}")
+    return prompt
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from elocution.errors import ConfigError
 from elocution.policies.base import Policy
 from elocution.rollout.base import RolloutEngine
 from elocution.rollout.launch import LaunchedServer, RemoteServer, Server
+from elocution.rollout.sync.base import GreedyDecoder, TensorLoader
 from elocution.rollout.sync.build import SyncableEngine, build_synced_engine
 from elocution.rollout.sync.shared import EngineUser, SharedEngine
 from elocution.rollout.torch_engine import TorchEngine
@@ -71,6 +72,11 @@ def _vllm_engines(
     config: RunConfig, policy: Policy, sampling_policy: Policy, trained: Mapping[str, nn.Parameter], run_path: Path
 ) -> Engines:
     settings = config.rollout.server
+    if policy.num_channels != 1:
+        raise ConfigError(
+            f'rollout.engine = "vllm": the policy draws {policy.num_channels} ids at a position, a vLLM server draws one; set '
+            'rollout.engine = "torch" or "sglang"'
+        )
     if not isinstance(policy.model, PreTrainedModel):
         raise ConfigError(f'rollout.engine = "vllm" needs a model of transformers, not {type(policy.model).__name__}')
     head = policy.model.get_output_embeddings()
@@ -107,15 +113,27 @@ def _vllm_engines(
 def _sglang_engines(
     config: RunConfig, policy: Policy, sampling_policy: Policy, trained: Mapping[str, nn.Parameter], run_path: Path
 ) -> Engines:
-    root = _sync_folder(config.rollout.server.weights_dir, run_path)
-    parts = build_sglang(config, sampling_policy, root, run_path)
-    served = _Served(parts.engine, parts.start, parts.restart, parts.stop, parts.engine.metrics, untie=False)
+    parts = build_sglang(config, sampling_policy, run_path)
+    engine = parts.engine
+    # The multi-channel fork cannot score.
+    decoder = engine if sampling_policy.num_channels > 1 else None
+    served = _Served(
+        engine,
+        parts.start,
+        parts.restart,
+        parts.stop,
+        engine.metrics,
+        untie=False,
+        decoder=decoder,
+        receiver=engine,
+    )
     return _synced_engines(config, served, policy, sampling_policy, trained, run_path)
 
 
 @dataclass(frozen=True)
 class _Served:
-    """An engine on servers, and what can be done with these."""
+    """An engine on servers, and what can be done with these; `decoder` is the engine if it cannot score, `receiver` if it can
+    be sent tensors."""
 
     engine: SyncableEngine
     start: Callable[[], None]
@@ -123,6 +141,8 @@ class _Served:
     stop: Callable[[], None]
     metrics: Callable[[], dict[str, float]]
     untie: bool
+    decoder: GreedyDecoder | None = None
+    receiver: TensorLoader | None = None
 
 
 def _synced_engines(
@@ -154,6 +174,8 @@ def _synced_engines(
             root=root,
             seed=config.seed,
             untie=served.untie,
+            decoder=served.decoder,
+            receiver=served.receiver,
             restart=served.restart,
         )
         shared.attach(synced)

@@ -30,10 +30,10 @@ class SglangParts:
     stop: Callable[[], None]
 
 
-def build_sglang(config: RunConfig, policy: Policy, root: Path, run_path: Path) -> SglangParts:
-    """Nothing is started yet; `root` is the folder of weights, `run_path` has the logs of servers that are started.
+def build_sglang(config: RunConfig, policy: Policy, run_path: Path) -> SglangParts:
+    """Nothing is started yet; `run_path` has the logs of servers that are started.
 
-    Raises: ConfigError if the policy has several codebooks, or a setting cannot be used.
+    Raises: ConfigError if a setting cannot be used.
     """
     server, settings = config.rollout.server, config.rollout.sglang
     if server.sleep:
@@ -60,7 +60,7 @@ def build_sglang(config: RunConfig, policy: Policy, root: Path, run_path: Path) 
     engine = SglangEngine(
         policy,
         pool,
-        SglangSync(pool, root, policy.save_pretrained),
+        SglangSync(pool),
         temperature=config.rollout.temperature,
         settings=SglangSettings(
             legal=settings.legal,
@@ -74,7 +74,8 @@ def build_sglang(config: RunConfig, policy: Policy, root: Path, run_path: Path) 
     def start() -> None:
         try:
             in_threads([each.start for each in servers])
-            check_servers(pool, type(policy.model).__name__)
+            # The multi-channel fork serves a class of its own, with the codec in it; the rehearsal shows whose weights they are.
+            check_servers(pool, type(policy.model).__name__ if policy.num_channels == 1 else None)
         except BaseException:
             stop()
             raise

@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 
 from elocution.policies.delay_pattern import SlotIds, split_frames
 from elocution.policies.delay_states import DelayState, TextRule, banned_ids, replay, required_ids
+from elocution.rollout.base import RolloutRequest
+from elocution.rollout.torch_engine import TorchEngine
+from elocution.testing.policies import small_moss
+from elocution.types import Utterance
 
 IDS = SlotIds(
     pad=0, im_start=1, im_end=2, audio_start=3, audio_end=4, user_slot=5, gen_slot=6, delay_slot=7, pad_code=1024
@@ -139,3 +143,20 @@ def test_rows_that_are_kept_stay_in_their_state() -> None:
 def test_rules_ascend_from_forced_to_free() -> None:
     assert all(one < other for one, other in pairwise(TextRule))
     assert required_ids(TextRule.FRAMES, IDS) == (GEN, DEL)
+
+
+@pytest.mark.parametrize(
+    ("cell", "id"),
+    [((0, 0), "pad"), ((0, 1), "code"), ((1, 0), "im_end"), ((2, 1), "pad_code"), ((-1, 0), "gen_slot")],
+)
+def test_s47_a_cell_that_holds_what_its_state_forbids_is_found(cell: tuple[int, int], id: str) -> None:
+    policy = small_moss()
+    engine = TorchEngine(policy, temperature=1.0, batch_size=64)
+    engine.publish(0)
+    request = RolloutRequest(policy.prompt_ids(Utterance("u", "one")), tuple((seed,) for seed in range(64)), 60)
+    drawn = [each.ids for each in engine.generate([request])[0]]
+    assert not any(policy.illegal_cells(ids).any() for ids in drawn)
+    begun = next(ids for ids in drawn if len(policy.codes(ids)) and ids[0, 0] == policy.slots.audio_start)
+    spoilt = begun.copy()
+    spoilt[cell] = 3 if id == "code" else vars(policy.slots)[id]
+    assert policy.illegal_cells(spoilt)[cell]

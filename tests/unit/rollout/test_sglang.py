@@ -1,5 +1,4 @@
 import asyncio
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,9 @@ import pytest
 import torch
 from sglang_double import SglangDouble
 
-from elocution.assets import resolve_path
 from elocution.errors import ConfigError, EngineError, EngineUnavailable, RatioMismatch
-from elocution.policies import load_policy
 from elocution.policies.llasa import LlasaPolicy
-from elocution.policies.lora import AdapterBase, LoraSettings, add_adapter, describe_base, save_adapter
+from elocution.policies.lora import LoraSettings, add_adapter, describe_base, save_adapter
 from elocution.rollout.agreement import logprob_gap, score_completions
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.sglang import SglangEngine, check_servers, seed_number
@@ -56,16 +53,17 @@ def double_for(policy: LlasaPolicy) -> SglangDouble:
     return SglangDouble(vocabulary=policy.llama.get_output_embeddings().weight.shape[0])
 
 
+def load(engine: SglangEngine, policy: LlasaPolicy, folder: Path, version: int) -> None:
+    policy.save_pretrained(str(folder / str(version)))
+    engine.load_weights(folder / str(version), version)
+
+
 def build(
     policy: LlasaPolicy,
     double: SglangDouble,
-    folder: Path,
     *,
     temperature: float = 0.8,
     urls: tuple[str, ...] = ("http://a",),
-    save: Any = None,
-    kind: Any = "weights",
-    probes: list[RolloutRequest] | None = None,
     revive: Any = lambda: None,
     **settings: Any,
 ) -> SglangEngine:
@@ -73,17 +71,16 @@ def build(
     return SglangEngine(
         policy,
         servers,
-        SglangSync(servers, folder, save or policy.save_pretrained, kind=kind),
+        SglangSync(servers),
         temperature=temperature,
-        probes=requests(policy) if probes is None else probes,
         settings=SglangSettings(**settings),
         revive=revive,
     )
 
 
 def test_s44_s47_completions_carry_the_policys_own_logprobs(policy: LlasaPolicy, tmp_path: Path) -> None:
-    engine = build(policy, double_for(policy), tmp_path)
-    engine.publish(3)
+    engine = build(policy, double_for(policy))
+    load(engine, policy, tmp_path, 3)
     asked = requests(policy)
     groups = engine.generate(asked)
     assert [len(group) for group in groups] == [2, 2, 2]
@@ -104,8 +101,8 @@ def test_s44_s47_completions_carry_the_policys_own_logprobs(policy: LlasaPolicy,
 
 def test_siblings_have_seeds_of_their_own_and_none_is_sent_twice(policy: LlasaPolicy, tmp_path: Path) -> None:
     double = double_for(policy)
-    engine = build(policy, double, tmp_path)
-    engine.publish(0)
+    engine = build(policy, double)
+    load(engine, policy, tmp_path, 0)
     double.calls.clear()
     engine.generate(requests(policy))
     seeds = [body["sampling_params"]["sampling_seed"] for body in double.bodies("/generate")]
@@ -119,68 +116,20 @@ def test_seed_numbers_fit_a_signed_integer_and_differ() -> None:
     assert all(0 <= number < 2**63 for number in numbers)
 
 
-def test_a_publish_pauses_loads_proves_and_keeps_one_folder(policy: LlasaPolicy, tmp_path: Path) -> None:
-    double = double_for(policy)
-    engine = build(policy, double, tmp_path, urls=("http://a", "http://b"))
-    engine.publish(0)
-    change(policy)
-    double.calls.clear()
-    engine.publish(1)
-    order = [path for path, _ in double.calls]
-    control = ["/pause_generation", "/update_weights_from_disk", "/model_info", "/continue_generation"]
-    assert order == [path for path in control for _ in range(2)] + ["/model_info"] * 2 + ["/generate"] * 3
-    assert [path.name for path in tmp_path.iterdir()] == ["version_000001"]
-    assert engine.metrics()["engine/probe_gap_max_nats"] < 1e-4
-
-
-def test_engines_that_share_servers_publish_a_version_once(policy: LlasaPolicy, tmp_path: Path) -> None:
-    double = double_for(policy)
-    servers = SglangServers(ServerSettings(("http://a",)), transport=double.transport)
-    sync = SglangSync(servers, tmp_path, policy.save_pretrained)
-    for temperature in (1.0, 0.5):
-        engine = SglangEngine(
-            policy, servers, sync, temperature=temperature, probes=requests(policy), settings=SglangSettings()
-        )
-        engine.publish(4)
-        assert engine.metrics()["engine/probe_gap_max_nats"] < 1e-4
-    assert len(double.bodies("/update_weights_from_disk")) == 1
-
-
-def test_s62_s64_a_server_that_acknowledges_weights_but_keeps_the_old_stops_the_run(
-    policy: LlasaPolicy, tmp_path: Path
-) -> None:
-    double = double_for(policy)
-    engine = build(policy, double, tmp_path)
-    engine.publish(0)
-    double.loads_weights = False
-    change(policy)
-    with pytest.raises(RatioMismatch, match="differ from the policy's by"):
-        engine.publish(1)
-    with pytest.raises(EngineError, match="no weights have been published"):
-        engine.generate(requests(policy))
-
-
-def test_logprobs_without_the_temperature_are_found_out(policy: LlasaPolicy, tmp_path: Path) -> None:
-    double = double_for(policy)
-    double.applies_temperature = False
-    with pytest.raises(RatioMismatch, match="leave out the temperature"):
-        build(policy, double, tmp_path, temperature=0.5).publish(0)
-
-
 def test_s64_a_server_that_failed_to_load_stays_paused_and_is_not_believed(policy: LlasaPolicy, tmp_path: Path) -> None:
     double = double_for(policy)
-    engine = build(policy, double, tmp_path, save=lambda path: None)
     with pytest.raises(EngineError, match="update_weights_from_disk failed, status 400"):
-        engine.publish(0)
+        build(policy, double).load_weights(tmp_path, 0)
     assert double.is_paused
 
 
 def test_a_mask_that_the_server_does_not_apply_is_an_error(policy: LlasaPolicy, tmp_path: Path) -> None:
     double = double_for(policy)
     double.applies_mask = False
-    engine = build(policy, double, tmp_path)
+    engine = build(policy, double)
+    load(engine, policy, tmp_path, 0)
     with pytest.raises(EngineError, match="does not apply the mask"):
-        engine.publish(0)
+        engine.generate(requests(policy))
     assert engine.metrics()["engine/illegal_ids"] > 0
 
 
@@ -193,8 +142,8 @@ def test_without_a_mask_completions_with_illegal_ids_are_drawn_again_and_counted
             policy.llama.model.norm.weight
         )
     double = double_for(policy)
-    engine = build(policy, double, tmp_path, legal="redraw", max_redraws=300, max_mean_gap=10.0, temperature=1.0)
-    engine.publish(0)
+    engine = build(policy, double, legal="redraw", max_redraws=300, max_mean_gap=10.0, temperature=1.0)
+    load(engine, policy, tmp_path, 0)
     groups = engine.generate(requests(policy, max_new=4))
     legal = set(policy.legal_ids.tolist())
     assert all(set(c.ids[:, 0].tolist()) <= legal for group in groups for c in group)
@@ -208,8 +157,8 @@ def test_s64_a_server_that_lost_its_weights_gets_them_again_and_what_is_missing_
     policy: LlasaPolicy, tmp_path: Path
 ) -> None:
     double = double_for(policy)
-    engine = build(policy, double, tmp_path)
-    engine.publish(3)
+    engine = build(policy, double)
+    load(engine, policy, tmp_path, 3)
     asked = requests(policy)
     whole = engine.generate(asked)
     answers = 0
@@ -236,7 +185,7 @@ def test_s64_a_server_that_scores_otherwise_once_it_has_loaded_again_stops_the_r
     policy: LlasaPolicy, tmp_path: Path
 ) -> None:
     double = double_for(policy)
-    engine = build(policy, double, tmp_path / "sync")
+    engine = build(policy, double)
     policy.save_pretrained(str(tmp_path / "weights"))
     engine.load_weights(tmp_path / "weights", 0)
     prompt, ids = requests(policy)[0].prompt_ids, policy.legal_ids[:2].numpy()[:, None]
@@ -253,8 +202,8 @@ def test_a_server_that_stays_away_is_revived_as_often_as_allowed(policy: LlasaPo
         return httpx2.Response(503)
 
     double, revived = double_for(policy), []
-    engine = build(policy, double, tmp_path, max_recoveries=2, revive=lambda: revived.append(1))
-    engine.publish(0)
+    engine = build(policy, double, max_recoveries=2, revive=lambda: revived.append(1))
+    load(engine, policy, tmp_path, 0)
     double.interrupt = refuse
     with pytest.raises(EngineUnavailable, match="failed 2 times"):
         engine.generate(requests(policy))
@@ -271,8 +220,8 @@ def test_completions_are_there_before_the_last_is(policy: LlasaPolicy, tmp_path:
     asked = requests(policy, siblings=1)
     longest = max(len(request.prompt_ids) for request in asked)
     double = double_for(policy)
-    engine = build(policy, double, tmp_path)
-    engine.publish(0)
+    engine = build(policy, double)
+    load(engine, policy, tmp_path, 0)
     double.interrupt = hold
     stream = engine.stream(asked)
     is_seen.append(next(stream)[0])
@@ -291,17 +240,18 @@ def test_a_server_of_another_class_of_model_is_refused(policy: LlasaPolicy, tmp_
 
 
 def test_redraws_are_bounded(policy: LlasaPolicy, tmp_path: Path) -> None:
-    engine = build(policy, double_for(policy), tmp_path, legal="redraw", max_redraws=0)
+    engine = build(policy, double_for(policy), legal="redraw", max_redraws=0)
+    load(engine, policy, tmp_path, 0)
     with pytest.raises(EngineError, match=r"not legal: after 0 redraws; use legal = 'mask'"):
-        engine.publish(0)
+        engine.generate(requests(policy))
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[SglangEngine, SglangDouble, LlasaPolicy]:
     policy = small_llasa()
     double = double_for(policy)
-    engine = build(policy, double, tmp_path_factory.mktemp("sync"))
-    engine.publish(0)
+    engine = build(policy, double)
+    load(engine, policy, tmp_path_factory.mktemp("sync"), 0)
     return engine, double, policy
 
 
@@ -356,64 +306,25 @@ def test_a_completion_cut_short_of_its_budget_is_an_error(
         engine.generate(requests(policy, siblings=1)[:1])
 
 
-def test_answers_with_each_others_ids_are_found_by_the_canary(tmp_path: Path) -> None:
-    held: list[dict[str, Any]] = []
-
-    def cross(answer: dict[str, Any]) -> dict[str, Any]:
-        """Gives the ids and log-probs of the answer before; all that says whose they are stays right."""
-        held.append(answer)
-        before = held[max(0, len(held) - 2)]
-        info = {key: before["meta_info"][key] for key in ("output_token_logprobs", "finish_reason")}
-        return changed(answer, **info) | {"output_ids": before["output_ids"]}
-
-    policy = load_policy("llasa", resolve_path("builtin:tiny-llasa"))
-    double = double_for(policy)
-    texts = ("mary painted the house", "three birds are here")
-    probes = [RolloutRequest(policy.prompt_ids(Utterance(text, text)), ((0,),), 30) for text in texts]
-    build(policy, double, tmp_path / "right", probes=probes).publish(0)
-    double.mangle = cross
-    with pytest.raises(EngineError, match="the answer to probe 1 fits probe 0"):
-        build(policy, double, tmp_path / "crossed", probes=probes).publish(0)
-
-
-def test_a_canary_that_cannot_tell_says_so(
-    policy: LlasaPolicy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_weights_are_loaded_into_paused_servers_and_asked_for_before_these_go_on(
+    policy: LlasaPolicy, tmp_path: Path
 ) -> None:
-    with torch.no_grad():
-        policy.llama.get_output_embeddings().weight.mul_(0.01)
-    with caplog.at_level(logging.WARNING):
-        build(policy, double_for(policy), tmp_path).publish(0)
-    assert "too much alike to tell" in caplog.text
-
-
-def adapted_llasa(path: Path) -> tuple[LlasaPolicy, AdapterBase]:
-    if not path.exists():
-        small_llasa().save_pretrained(str(path))
-    policy = LlasaPolicy.from_pretrained(path)
-    add_adapter(policy.model, LoraSettings(rank=2), targets=policy.lora_targets, seed=0, base_path=str(path))
-    return policy, describe_base(str(path))
-
-
-def raise_adapter(policy: LlasaPolicy) -> None:
-    with torch.no_grad():
-        for name, parameter in policy.model.named_parameters():
-            if "lora_B" in name:
-                parameter.add_(0.5)
+    double = double_for(policy)
+    load(build(policy, double, urls=("http://a", "http://b")), policy, tmp_path, 1)
+    control = ["/pause_generation", "/update_weights_from_disk", "/model_info", "/continue_generation"]
+    assert [path for path, _ in double.calls] == [path for path in control for _ in range(2)]
 
 
 def test_s62_an_adapter_is_loaded_under_a_new_name_and_the_old_one_unloaded(tmp_path: Path) -> None:
-    policy, base = adapted_llasa(tmp_path / "base")
+    small_llasa().save_pretrained(str(tmp_path / "base"))
+    policy = LlasaPolicy.from_pretrained(tmp_path / "base")
+    base = describe_base(str(tmp_path / "base"))
+    add_adapter(policy.model, LoraSettings(rank=2), targets=policy.lora_targets, seed=0, base_path=base.path)
     double = double_for(policy)
-    engine = build(
-        policy,
-        double,
-        tmp_path / "sync",
-        kind="adapter",
-        save=lambda path: save_adapter(policy.model, path, base=base),
-    )
-    engine.publish(0)
-    raise_adapter(policy)
-    engine.publish(1)
+    engine = build(policy, double)
+    for version in (0, 1):
+        save_adapter(policy.model, str(tmp_path / str(version)), base=base)
+        engine.load_adapter(tmp_path / str(version), version)
     assert list(double.adapters) == ["policy-1"]
     order = [
         "/pause_generation",
@@ -423,23 +334,8 @@ def test_s62_an_adapter_is_loaded_under_a_new_name_and_the_old_one_unloaded(tmp_
         "/update_weight_version",
     ]
     assert [path for path, _ in double.calls if path in order][-5:] == order
-    assert {body["lora_path"] for body in double.bodies("/generate")[-3:]} == {"policy-1"}
-    assert engine.metrics()["engine/probe_gap_max_nats"] < 1e-3
-
-
-def test_s63_an_adapter_that_the_server_takes_but_that_changes_nothing_stops_the_run(tmp_path: Path) -> None:
-    policy, _ = adapted_llasa(tmp_path / "base")
-    unlearnt, base = adapted_llasa(tmp_path / "base")
-    raise_adapter(policy)
-    engine = build(
-        policy,
-        double_for(policy),
-        tmp_path / "sync",
-        kind="adapter",
-        save=lambda path: save_adapter(unlearnt.model, path, base=base),
-    )
-    with pytest.raises(RatioMismatch):
-        engine.publish(0)
+    engine.generate(requests(policy))
+    assert {body["lora_path"] for body in double.bodies("/generate")} == {"policy-1"}
 
 
 @pytest.mark.parametrize(
@@ -456,20 +352,14 @@ def test_neutral_sampling_passes() -> None:
     SglangSettings(sampling={"top_p": 1.0, "top_k": -1})
 
 
-def test_a_server_whose_own_defaults_would_act_is_refused(policy: LlasaPolicy, tmp_path: Path) -> None:
+def test_a_server_whose_own_defaults_would_act_is_refused(policy: LlasaPolicy) -> None:
     double = double_for(policy)
+    servers = SglangServers(ServerSettings(("http://a",)), transport=double.transport)
     double.preferred = {"temperature": 0.6, "top_p": 0.9}  # always sent by us, so without effect
-    build(policy, double, tmp_path / "a").publish(0)
+    check_servers(servers)
     double.preferred = {"regex": "a*"}
     with pytest.raises(ConfigError, match=r"http://a was started with preferred sampling parameters.*regex"):
-        build(policy, double, tmp_path / "b").publish(0)
-
-
-def test_probes_must_have_prompts_of_their_own(policy: LlasaPolicy, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="at least two probes"):
-        build(policy, double_for(policy), tmp_path, probes=requests(policy)[:1])
-    with pytest.raises(ConfigError, match="at least two probes"):
-        build(policy, double_for(policy), tmp_path, probes=requests(policy)[:1] * 2)
+        check_servers(servers)
 
 
 def test_the_gap_of_known_logprobs() -> None:

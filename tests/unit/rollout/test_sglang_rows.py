@@ -1,51 +1,49 @@
-"""The multi-channel engine against a scripted server: nothing that SGLang's fork runs can be run here."""
+"""Rows on SGLang's wire: what is asked for, and what is made of answers. Rows are drawn from a small MOSS checkpoint."""
 
 import base64
 import io
-import json
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
-import httpx2
 import numpy as np
 import pytest
 import soundfile
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from elocution.errors import ConfigError, DataError, EngineError
-from elocution.policies.base import Policy, PolicyBatch
+from elocution.errors import EngineError
+from elocution.policies.moss import MossPolicy
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.sglang_answers import decode_answer_audio
-from elocution.rollout.sglang_client import ServerSettings, SglangServers
-from elocution.rollout.sglang_rows import RowPrompt, SglangRowEngine, rewritten_by_server
-from elocution.rollout.sglang_sync import SglangSync
-from elocution.types import Audio, FinishReason
+from elocution.rollout.sglang_protocol import GenerateResponse
+from elocution.rollout.sglang_rows import RowWire
+from elocution.rollout.torch_engine import TorchEngine
+from elocution.testing.policies import small_moss
+from elocution.types import Completion, FinishReason, Utterance
 
-SIZES = (8, 5, 5)  # text ids, and two codebooks of four codes and a padding id
-PROMPTS = (np.array([1, 2, 3]), np.array([1, 2, 4]))
+BUDGET = 40
 
 
-class PromptPolicy:
-    """Every channel is one categorical distribution, which the last id of the prompt chooses."""
+@pytest.fixture(scope="module")
+def policy() -> MossPolicy:
+    return small_moss()
 
-    num_channels = 3
-    model = torch.nn.Linear(1, 1)
 
-    def table(self, last: int) -> list[Tensor]:
-        generator = torch.Generator().manual_seed(last)
-        return [torch.randn(size, generator=generator).mul(6).log_softmax(-1) for size in SIZES]
+@pytest.fixture(scope="module")
+def request_(policy: MossPolicy) -> RolloutRequest:
+    return RolloutRequest(policy.prompt_ids(Utterance("u", "mary painted the house")), ((0,),), BUDGET)
 
-    def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
-        found = torch.zeros(batch.completion_ids.shape)
-        for row, prompt in enumerate(batch.row_prompt.tolist()):
-            for channel, logprobs in enumerate(self.table(int(batch.prompt_ids[prompt, -1]))):
-                found[row, :, channel] = logprobs[batch.completion_ids[row, :, channel]]
-        return found * batch.completion_mask, found
 
-    def draw(self, last: int, count: int, generator: torch.Generator) -> list[list[int]]:
-        columns = [torch.multinomial(t.exp(), count, replacement=True, generator=generator) for t in self.table(last)]
-        return torch.stack(columns, dim=1).tolist()
+@pytest.fixture(scope="module")
+def drawn(policy: MossPolicy, request_: RolloutRequest) -> list[Completion]:
+    engine = TorchEngine(policy, temperature=1.0, batch_size=64)
+    engine.publish(0)
+    (group,) = engine.generate([RolloutRequest(request_.prompt_ids, tuple((seed,) for seed in range(64)), BUDGET)])
+    return group
+
+
+def clip(drawn: list[Completion], policy: MossPolicy) -> Completion:
+    """One with codes, which ends by itself."""
+    return next(c for c in drawn if len(policy.codes(c.ids)) and c.finish_reason is FinishReason.STOP)
 
 
 def wav(samples: int) -> str:
@@ -54,200 +52,139 @@ def wav(samples: int) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-class RowServer:
-    def __init__(self) -> None:
-        self.version = "0"
-        self.path = ""
-        self.bodies: list[dict[str, Any]] = []
-        self.change: Any = lambda answer: answer
-        self.generator = torch.Generator().manual_seed(0)
-        self.rows = 12
-
-    async def handle(self, request: httpx2.Request) -> httpx2.Response:
-        body = json.loads(request.content) if request.content else {}
-        path = request.url.path
-        if path == "/update_weights_from_disk":
-            self.version, self.path = body["weight_version"], body["model_path"]
-        if path != "/generate":
-            state = {"model_path": self.path, "weight_version": self.version, "success": True}
-            return httpx2.Response(200, json=state)
-        self.bodies.append(body)
-        info = {"id": body["rid"], "prompt_tokens": 90, "completion_tokens": self.rows, "weight_version": self.version}
-        answer = {
-            "text": "  " + wav(4800),
-            "output_ids": PromptPolicy().draw(int(body["text"]), self.rows, self.generator),
-            "meta_info": info | {"finish_reason": {"type": "stop", "matched": 7}},
-        }
-        return httpx2.Response(200, json=self.change(answer))
-
-
-def build(server: RowServer, folder: Path, *, kind: Any = "weights", **changed: Any) -> SglangRowEngine:
-    options: dict[str, Any] = {
-        "channel_sizes": SIZES,
-        "probes": [RolloutRequest(prompt, ((0,),), 20) for prompt in PROMPTS],
+def answer(rows: NDArray[np.int64] | list[Any], prompt_rows: int, *, text: str = "", **meta: Any) -> GenerateResponse:
+    ids = rows if isinstance(rows, list) else rows.tolist()
+    info: dict[str, Any] = {
+        "id": "r",
+        "finish_reason": {"type": "stop", "matched": 7},
+        "prompt_tokens": prompt_rows,
+        "completion_tokens": len(ids),
+        "weight_version": "2",
     }
-    servers = SglangServers(ServerSettings(("http://a",)), transport=httpx2.MockTransport(server.handle))
-    return SglangRowEngine(
-        cast(Policy, PromptPolicy()),
-        servers,
-        SglangSync(servers, folder, lambda path: None, kind=kind),
-        temperature=1.0,
-        render=lambda request: RowPrompt(str(request.prompt_ids[-1])),
-        **(options | changed),
-    )
+    return GenerateResponse.model_validate({"output_ids": ids, "text": text, "meta_info": info | meta})
 
 
-@pytest.fixture
-def server() -> RowServer:
-    return RowServer()
-
-
-@pytest.fixture
-def engine(server: RowServer, tmp_path: Path) -> SglangRowEngine:
-    made = build(server, tmp_path)
-    made.publish(2)
-    server.bodies.clear()
-    return made
-
-
-def one(seeds: int = 1, max_new: int = 20) -> list[RolloutRequest]:
-    return [RolloutRequest(PROMPTS[0], tuple((index,) for index in range(seeds)), max_new)]
-
-
-def test_rows_are_the_sampled_ids_with_the_policys_logprobs(engine: SglangRowEngine) -> None:
-    ((first, second),) = engine.generate(one(seeds=2))
-    assert first.ids.shape == first.rollout_logprobs.shape == (12, 3)
-    assert (first.ids != second.ids).any()
-    tables = PromptPolicy().table(3)
-    expected = [[float(tables[c][i]) for c, i in enumerate(row)] for row in first.ids.tolist()]
-    np.testing.assert_allclose(first.rollout_logprobs, expected, atol=1e-6)
-    assert first.policy_version == 2
-    assert first.finish_reason is FinishReason.STOP
-
-
-def test_the_request_is_what_the_fork_reads_and_no_more(engine: SglangRowEngine, server: RowServer) -> None:
-    engine.generate(one())
-    (body,) = server.bodies
+def test_the_request_is_what_the_fork_reads_and_what_our_server_adds(
+    policy: MossPolicy, request_: RolloutRequest
+) -> None:
+    sent = RowWire(policy).request(request_.prompt_ids, BUDGET, seed=5, temperature=0.5).to_wire()
+    assert sent["input_ids"] == request_.prompt_ids.tolist()
     # No log-probs (they end the fork's scheduler), and a budget of which each channel's extra row is taken off.
-    assert body.keys() == {"rid", "text", "sampling_params", "stream"}
-    assert body["sampling_params"]["max_new_tokens"] == 17
-    assert body["sampling_params"]["top_k"] == -1
+    assert sent.keys() == {
+        *("rid", "input_ids", "multi_channel", "sampling_params", "stream"),
+        *("return_prompt_token_ids", "return_row_logprobs"),
+    }
+    params = sent["sampling_params"]
+    assert (params["max_new_tokens"], params["temperature"]) == (BUDGET - 5, 0.5)
+    assert (params["top_p"], params["top_k"], params["repetition_penalty"]) == (1.0, -1, 1.0)
 
 
-def test_a_runaway_has_used_up_its_budget(engine: SglangRowEngine, server: RowServer) -> None:
-    server.rows = 20
-    server.change = lambda a: a | {"meta_info": a["meta_info"] | {"finish_reason": {"type": "length", "length": 20}}}
-    assert engine.generate(one())[0][0].finish_reason is FinishReason.LENGTH
+def test_a_budget_that_only_ends_a_clip_is_refused(policy: MossPolicy, request_: RolloutRequest) -> None:
+    with pytest.raises(EngineError, match=r"budget of 5 rows is too small.*rollout\.min_codes"):
+        RowWire(policy).request(request_.prompt_ids, 5, seed=0, temperature=1.0)
 
 
-def test_more_rows_than_asked_for_are_an_error(engine: SglangRowEngine, server: RowServer) -> None:
-    server.rows = 21
-    with pytest.raises(EngineError, match="drew 21 rows, asked were at most 20"):
-        engine.generate(one())
+def test_rows_are_taken_as_they_were_sampled(
+    policy: MossPolicy, request_: RolloutRequest, drawn: list[Completion]
+) -> None:
+    own = clip(drawn, policy)
+    found = RowWire(policy).read(
+        answer(own.ids, len(request_.prompt_ids), row_logprobs=own.rollout_logprobs.tolist()), request_
+    )
+    assert np.array_equal(found.ids, own.ids)
+    assert np.array_equal(found.logprobs, own.rollout_logprobs)  # type: ignore[arg-type]  # there are some
+    assert found.finish_reason is FinishReason.STOP
+    assert not policy.illegal_cells(found.ids).any()
 
 
-def test_a_budget_that_only_ends_a_clip_is_refused(engine: SglangRowEngine) -> None:
-    with pytest.raises(EngineError, match=r"budget of 3 rows is too small.*rollout\.min_codes"):
-        engine.generate(one(max_new=3))
+def test_a_server_that_gives_no_logprobs_is_no_error(
+    policy: MossPolicy, request_: RolloutRequest, drawn: list[Completion]
+) -> None:
+    found = RowWire(policy).read(answer(drawn[0].ids, len(request_.prompt_ids)), request_)
+    assert found.logprobs is None
 
 
-def test_a_clip_of_one_sample_is_a_failure_that_is_counted(engine: SglangRowEngine, server: RowServer) -> None:
-    server.change = lambda a: a | {"text": wav(1), "output_ids": [[7, 4, 4]] * 5}
-    ((completion,),) = engine.generate(one())
-    assert completion.ids.tolist() == [[7, 4, 4]] * 5
-    assert engine.metrics()["engine/no_audio"] == engine.metrics()["engine/text_only"] == 1
+def test_text_that_goes_on_behind_the_end_of_the_turn_is_cut_off(
+    policy: MossPolicy, request_: RolloutRequest, drawn: list[Completion]
+) -> None:
+    row = np.full((1, 5), policy.slots.pad_code)
+    end, more = row.copy(), row.copy()
+    end[0, 0], more[0, 0] = policy.slots.im_end, 3
+    rows = np.concatenate([more] * 6 + [end] + [more] * (BUDGET - 7))
+    wire = RowWire(policy)
+    length = {"type": "length", "length": BUDGET}
+    found = wire.read(answer(rows, len(request_.prompt_ids), finish_reason=length), request_)
+    assert len(found.ids) == 7
+    assert found.finish_reason is FinishReason.STOP
+    assert not policy.illegal_cells(found.ids).any()
+    assert wire.text_only == 1
 
 
-def test_a_clip_beside_rows_without_a_code_is_someone_elses(engine: SglangRowEngine, server: RowServer) -> None:
-    server.change = lambda a: a | {"output_ids": [[7, 4, 4]] * 5}
+def test_a_runaway_has_used_up_its_budget(policy: MossPolicy, request_: RolloutRequest) -> None:
+    rows = np.full((BUDGET, 5), policy.slots.pad_code)
+    rows[:, 0] = 3
+    length = {"type": "length", "length": BUDGET}
+    found = RowWire(policy).read(answer(rows, len(request_.prompt_ids), finish_reason=length), request_)
+    assert found.finish_reason is FinishReason.LENGTH
+    with pytest.raises(EngineError, match="drew 41 rows, asked were at most 40"):
+        RowWire(policy).read(answer(np.concatenate([rows, rows[:1]]), len(request_.prompt_ids)), request_)
+
+
+def test_a_clip_of_one_sample_is_a_failure_that_is_counted(
+    policy: MossPolicy, request_: RolloutRequest, drawn: list[Completion]
+) -> None:
+    wire = RowWire(policy)
+    wire.read(answer(drawn[0].ids, len(request_.prompt_ids), text="  " + wav(1)), request_)
+    assert wire.no_audio == 1
+    wire.read(answer(clip(drawn, policy).ids, len(request_.prompt_ids), text=wav(4800)), request_)
+    assert wire.no_audio == 1
+
+
+def test_a_clip_beside_rows_without_a_code_is_someone_elses(policy: MossPolicy, request_: RolloutRequest) -> None:
+    rows = np.full((6, 5), policy.slots.pad_code)
     with pytest.raises(EngineError, match="answers are crossed"):
-        engine.generate(one())
+        RowWire(policy).read(answer(rows, len(request_.prompt_ids), text=wav(4800)), request_)
 
 
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([[1, 2]], r"rows of \[2\] ids where the policy has 3 channels"),
+        ([[1, 2]], r"rows of \[2\] ids where the policy has 5 channels"),
         ([1, 2], "--delay-pattern"),
-        ([[1, 5, 0]], "id 5 in channel 1, which has the ids 0 to 4"),
-        ([[1, -1, 0]], "id -1 in channel 1"),
+        ([[1, 17, 0, 0, 0]], "id 17 in channel 1, which has the ids 0 to 16"),
+        ([[1, -1, 0, 0, 0]], "id -1 in channel 1"),
     ],
 )
-def test_rows_that_cannot_be_are_an_error(engine: SglangRowEngine, server: RowServer, ids: Any, message: str) -> None:
-    server.change = lambda a: a | {"output_ids": ids}
-    with pytest.raises(EngineError, match=message):
-        engine.generate(one())
-
-
-def test_stale_rows_are_an_error(engine: SglangRowEngine, server: RowServer) -> None:
-    server.version = "1"
-    with pytest.raises(EngineError, match="version 2 was published"):
-        engine.generate(one())
-
-
-def test_answers_that_are_crossed_stop_the_first_publish(server: RowServer, tmp_path: Path) -> None:
-    wrong = {"3": 4, "4": 3}
-    server.change = lambda a: (
-        a | {"output_ids": PromptPolicy().draw(wrong[server.bodies[-1]["text"]], 12, server.generator)}
-    )
-    engine = build(server, tmp_path)
-    with pytest.raises(EngineError, match="the answer to probe 0 fits probe 1"):
-        engine.publish(0)
-    with pytest.raises(EngineError, match="no weights have been published"):
-        engine.generate(one())
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"channel_sizes": (8, 5)}, "2 channel sizes do not fit"),
-        ({"kind": "adapter"}, "whole weights only"),
-        ({"probes": []}, "at least two probes"),
-    ],
-)
-def test_what_the_fork_cannot_do_is_refused_before_anything_is_drawn(
-    server: RowServer, tmp_path: Path, changed: Any, message: str
+def test_rows_that_cannot_be_are_an_error(
+    policy: MossPolicy, request_: RolloutRequest, ids: list[Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build(server, tmp_path, **changed)
-
-
-def test_tags_stand_in_the_order_that_the_fork_reads() -> None:
-    prompt = RowPrompt("Hello there.", instruction="happiness", frames=25)
-    assert prompt.tagged_text() == "${token:25}${instruction:happiness}Hello there."
-    assert RowPrompt("Hello there.").tagged_text() == "Hello there."
-
-
-def test_a_brace_in_an_instruction_would_end_its_tag() -> None:
-    with pytest.raises(DataError, match="brace"):
-        RowPrompt("Hello.", instruction="sad } and loud").tagged_text()
+    with pytest.raises(EngineError, match=message):
+        RowWire(policy).read(answer(ids, len(request_.prompt_ids)), request_)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["a well-known fact", 'he said "no"', "first: second", "one;two", "haha yes", "哈哈", "wait,", "[1] hi", "a\nb"],
+    ("change", "message"),
+    [
+        (lambda a: a.model_copy(update={"prompt_token_ids": [[1] * 5]}), "answers are crossed"),
+        (
+            lambda a: a.model_copy(update={"meta_info": a.meta_info.model_copy(update={"prompt_tokens": 3})}),
+            "answered a prompt of 3 ids",
+        ),
+        (
+            lambda a: a.model_copy(update={"meta_info": a.meta_info.model_copy(update={"row_logprobs": [[0.0]]})}),
+            "log-probs of shape",
+        ),
+    ],
 )
-def test_texts_that_the_server_would_rewrite_are_found(text: str) -> None:
-    assert rewritten_by_server(text) is not None
-    with pytest.raises(DataError, match="normalise the text"):
-        RowPrompt(text).tagged_text()
-
-
-@pytest.mark.parametrize("text", ["It's fine, thank you.", "Shahar has one.", "你好，世界。", "[laugh] right"])
-def test_texts_that_the_server_leaves_alone_pass(text: str) -> None:
-    assert rewritten_by_server(text) is None
-
-
-def test_a_text_that_begins_like_a_tag_is_found() -> None:
-    assert "tag" in str(rewritten_by_server("${token} is what I said"))
-
-
-def test_the_voice_goes_as_a_data_uri_that_keeps_its_samples() -> None:
-    voice = Audio(np.array([0.5, -0.25, 1.5], dtype=np.float32), 16000)
-    (sent,) = RowPrompt("Hello.", voice=voice).audio_data() or ()
-    prefix, _, content = sent.partition(",")
-    samples, rate = soundfile.read(io.BytesIO(base64.b64decode(content)), dtype="float32")
-    assert (prefix, rate, samples.tolist()) == ("data:audio/wav;base64", 16000, [0.5, -0.25, 1.5])
+def test_answers_to_another_prompt_or_with_others_logprobs_are_an_error(
+    policy: MossPolicy,
+    request_: RolloutRequest,
+    drawn: list[Completion],
+    change: Callable[[GenerateResponse], GenerateResponse],
+    message: str,
+) -> None:
+    with pytest.raises(EngineError, match=message):
+        RowWire(policy).read(change(answer(drawn[0].ids, len(request_.prompt_ids))), request_)
 
 
 def test_blanks_before_the_base64_are_skipped() -> None:

@@ -445,16 +445,3 @@ def test_answers_of_a_server_that_restarted_and_then_died_are_thrown_away(
         groups = engine.generate(requests(policy, siblings=1, prompts=2))
         assert all((completion.rollout_logprobs == -1).all() for group in groups for completion in group)
         assert engine.counts["stale"] == 1
-
-
-def test_a_policy_of_several_codebooks_is_refused(policy: LlasaPolicy, checkpoint: Path, fake: FakeVllm) -> None:
-    class Delayed(LlasaPolicy):
-        num_channels = 17
-
-    delayed = Delayed(policy.llama, policy.tokenizer)
-    with pytest.raises(EngineError, match=r'17 ids at a position, a vLLM server draws one; .*engine = "torch"'):
-        VllmEngine(
-            delayed,
-            servers_of(policy, fake.url),
-            temperature=1.0,
-        )

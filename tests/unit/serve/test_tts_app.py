@@ -28,7 +28,7 @@ from elocution.rollout.sglang_protocol import GenerateResponse
 from elocution.serve.tts_app import build_app
 from elocution.serve.tts_server import TtsSettings, tts_service
 from elocution.testing.policies import small_llasa
-from elocution.testing.tts_server import running_tts_server
+from elocution.testing.running_app import running
 from elocution.types import Utterance, Voice
 
 TEXT = "the green house"
@@ -193,10 +193,11 @@ def test_s66_an_adapter_is_served_as_it_is_and_merged_alike(tmp_path: Path, merg
         ({"text": "x" * 2001}, "text_too_long"),
         ({"text": " !? "}, "empty_text"),
         ({"text": "日本語"}, "unspeakable_text"),
-        ({"input_ids": []}, "id_out_of_range"),
+        ({"input_ids": []}, "wrong_channels"),
         ({"input_ids": [10**9]}, "id_out_of_range"),
         ({"input_ids": [-1]}, "id_out_of_range"),
-        ({"input_ids": [[1], [2]]}, "invalid_field"),
+        ({"input_ids": [[1], [2]]}, "wrong_channels"),
+        ({"input_ids": [1], "multi_channel": True}, "wrong_channels"),
         ({"input_ids": "one"}, "invalid_field"),
         ({"text": TEXT, "image_data": "x"}, "unknown_field"),
         ({"text": TEXT, "stream": True}, "unsupported"),
@@ -213,7 +214,7 @@ def test_s66_an_adapter_is_served_as_it_is_and_merged_alike(tmp_path: Path, merg
         ({"text": TEXT, "sampling_params": {"regex": "a"}}, "unknown_field"),
         ({"text": TEXT, "sampling_params": {"top_p": 0.5}}, "unsupported_sampling"),
         ({"text": TEXT, "sampling_params": {"repetition_penalty": 1.1}}, "unsupported_sampling"),
-        ({"text": TEXT, "sampling_params": {"temperature": 0}}, "unsupported_sampling"),
+        ({"text": TEXT, "sampling_params": {"temperature": -0.1}}, "unsupported_sampling"),
         ({"text": TEXT, "sampling_params": {"temperature": float("nan")}}, "invalid_field"),
         ({"text": TEXT, "sampling_params": {"stop_token_ids": [1]}}, "unsupported_stop"),
         ({"text": TEXT, "sampling_params": {"n": 65}}, "too_many"),
@@ -333,7 +334,7 @@ def test_an_adapter_acts_where_it_is_named_alone(tmp_path: Path) -> None:
 
 
 def test_requests_at_once_are_drawn_together_and_each_as_if_alone() -> None:
-    with tts_service(TtsSettings(max_delay_ms=200)) as service, running_tts_server(service) as url:
+    with tts_service(TtsSettings(max_delay_ms=200)) as service, running(build_app(service), drain_s=10) as url:
         bodies = [_body(sampling_seed=seed, temperature=1.0) for seed in range(8)]
         with httpx2.Client(base_url=url, timeout=60) as http:
             alone = [http.post("/generate", json=body).json()["output_ids"] for body in bodies]
@@ -352,7 +353,7 @@ def _batches(http: httpx2.Client) -> int:
 def test_paused_generation_waits_until_it_is_continued() -> None:
     with (
         tts_service(TtsSettings()) as service,
-        running_tts_server(service) as url,
+        running(build_app(service), drain_s=10) as url,
         httpx2.Client(base_url=url, timeout=60) as http,
         ThreadPoolExecutor(1) as pool,
     ):

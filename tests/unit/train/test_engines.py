@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from elocution.config.load import load_config
-from elocution.errors import EngineError, MissingDependency
+from elocution.errors import ConfigError, EngineError, MissingDependency
 from elocution.rollout.sync.shared import EngineUser
 from elocution.rollout.torch_engine import TorchEngine
-from elocution.testing.policies import small_llasa
+from elocution.testing.policies import small_llasa, small_moss
 from elocution.train.engines import build_engines
 from elocution.train.mirror import mirror_of
 
@@ -38,6 +38,12 @@ def test_s89_vllm_without_an_installation_says_how_to_get_it(tmp_path: Path) -> 
     config = load_config(None, ["rollout.engine=vllm"])
     with pytest.raises(MissingDependency, match=r"rollout\.server\.python"):
         build_engines(config, policy, policy, {}, tmp_path)
+
+
+def test_a_policy_of_several_channels_is_refused_for_vllm_before_it_is_looked_for(tmp_path: Path) -> None:
+    policy = small_moss()
+    with pytest.raises(ConfigError, match=r'draws 5 ids at a position, a vLLM server draws one; .*"torch" or "sglang"'):
+        build_engines(load_config(None, ["rollout.engine=vllm"]), policy, policy, {}, tmp_path)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

@@ -1,12 +1,13 @@
 """What a weight sync needs of an engine, and the values that pass between its parts. Names no engine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from elocution.rollout.base import RolloutRequest
 from elocution.types import Completion
@@ -14,12 +15,14 @@ from elocution.types import Completion
 __all__ = [
     "REHEARSAL_VERSION",
     "AdapterLoader",
+    "Buckets",
     "Drawer",
     "GreedyDecoder",
     "LoadReport",
     "Loader",
     "Probe",
     "ProbeScorer",
+    "TensorLoader",
     "WeightLoader",
 ]
 
@@ -78,6 +81,17 @@ class AdapterLoader(Protocol):
 
     def load_adapter(self, directory: Path, version: int) -> LoadReport | None:
         """As `Loader`; the folder holds an adapter in peft's layout, which takes the place of the one before."""
+
+
+Buckets = Callable[[], Iterator[Mapping[str, Tensor]]]
+"""The tensors of a version by their names in the base, in parts that fit into memory; each call gives them again."""
+
+
+class TensorLoader(Protocol):
+    """An engine that is sent tensors."""
+
+    def load_tensors(self, buckets: Buckets, version: int) -> LoadReport | None:
+        """As `Loader`, of tensors in memory; the engine may ask for them again until another version is loaded."""
 
 
 class ProbeScorer(Protocol):

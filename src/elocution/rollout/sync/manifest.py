@@ -44,7 +44,7 @@ class FileSignature(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor as it lies in `file`: torch's name of its type, its shape, the SHA-256 of its bytes."""
+    """A tensor as it lies in `file`, empty if it was sent and not written: torch's name of its type, its shape, the SHA-256 of its bytes."""
 
     file: str
     dtype: str
@@ -152,7 +152,8 @@ def verify_version(folder: Path, *, read_before: Iterable[FileSignature] = ()) -
     known = frozenset(read_before)
     by_file: dict[str, set[str]] = {}
     for name, entry in manifest.tensors.items():
-        by_file.setdefault(entry.file, set()).add(name)
+        if entry.file:
+            by_file.setdefault(entry.file, set()).add(name)
     _check_names(folder, "files", {path.name for path in folder.iterdir()}, {MANIFEST, *by_file, *manifest.files})
     for file, names in by_file.items():
         tensors = read_tensors(folder / file)

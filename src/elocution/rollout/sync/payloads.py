@@ -1,7 +1,7 @@
 """What a version's folder holds: a whole checkpoint, the merged weights that an adapter changes, or the adapter."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from elocution.errors import CheckpointError, ConfigError
+from elocution.errors import CheckpointError, ConfigError, EngineError
 from elocution.policies.lora import (
     AdapterBase,
     adapted_weights,
@@ -28,7 +28,7 @@ from elocution.rollout.sync.manifest import (
     file_digest,
 )
 
-__all__ = ["AdapterPayload", "Payload", "SyncDtype", "WeightsPayload"]
+__all__ = ["AdapterPayload", "Payload", "SentPayload", "SyncDtype", "WeightsPayload"]
 
 SyncDtype = Literal["fp32", "bf16", "base"]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -153,6 +153,49 @@ class AdapterPayload:
         tensors = {n: describe_tensor(tensor, weights.name) for n, tensor in adapter_tensors(self._model).items()}
         files = {path.name: file_digest(path) for path in folder.iterdir() if path != weights}
         return Manifest(version, "adapter", tensors, files)
+
+
+class SentPayload:
+    """Tensors that stay in memory and are sent: those that an adapter changes, merged, or all; a folder has their record."""
+
+    adapted_modules = None
+    read_before = ()
+
+    def __init__(
+        self, model: nn.Module, *, dtype: Literal["fp32", "bf16"] = "fp32", max_bucket_bytes: int = 1 << 30
+    ) -> None:
+        """`dtype` is the type of what is sent. Raises: ConfigError if the weights are not in fp32."""
+        _check_precision(model)
+        self._model = model
+        state = model.state_dict()
+        # Of tied weights the first is sent, and stands for all.
+        names = (
+            adapted_weights(model) or list({state[name].data_ptr(): name for name in reversed(state)}.values())[::-1]
+        )
+        shapes = {name: tuple(tensor.shape) for name, tensor in merged_state_dict(model, names).items()}
+        self._dtypes = {
+            name: _DTYPES[dtype] if tensor.is_floating_point() else tensor.dtype
+            for name, tensor in merged_state_dict(model, names).items()
+        }
+        self._buckets = split_shards(shapes, self._dtypes, max_bucket_bytes)
+        self._described: tuple[int, ...] = ()
+
+    def write(self, folder: Path, version: int) -> Manifest:
+        self._described = self._weights_state()
+        tensors = {name: describe_tensor(tensor, "") for bucket in self.buckets() for name, tensor in bucket.items()}
+        return Manifest(version, "collective", tensors, {})
+
+    def buckets(self) -> Iterator[Mapping[str, Tensor]]:
+        """The tensors that were described last, where the model has them. Raises: EngineError if they have changed since."""
+        for names in self._buckets:
+            if self._weights_state() != self._described:
+                raise EngineError("the weights have changed since they were published: they cannot be sent again")
+            merged = merged_state_dict(self._model, names)
+            yield {name: merged[name].detach().to(self._dtypes[name]).contiguous() for name in names}
+
+    def _weights_state(self) -> tuple[int, ...]:
+        """Torch counts the changes of each tensor in place."""
+        return tuple(parameter._version for parameter in self._model.parameters())
 
 
 def _ties(model: nn.Module, base: BaseCheckpoint) -> dict[str, str]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from elocution.errors import ConfigError
 from elocution.policies.base import IncrementalModel, Policy
 from elocution.policies.choices import Choices
+from elocution.policies.padding import pad_completions
 from elocution.rollout.agreement import score_completions
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.sync.base import Probe
@@ -79,7 +80,7 @@ def greedy_gaps(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.floa
 
     0 where the id is the policy's own greedy choice after the ids before it.
     """
-    ids, _ = _pad_completions([probe.completion_ids for probe in probes])
+    ids, _ = pad_completions([probe.completion_ids for probe in probes])
     model = policy.incremental()
     choices = _prefill(model, probes)
     gaps = []
@@ -94,14 +95,3 @@ def greedy_gaps(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.floa
 def _prefill(model: IncrementalModel, probes: Sequence[Probe]) -> Choices:
     longest = max(len(probe.completion_ids) for probe in probes)
     return model.prefill([probe.prompt_ids for probe in probes], torch.arange(len(probes), device="cpu"), longest)
-
-
-def _pad_completions(completions: Sequence[NDArray[np.int64]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Shapes: [T, C] each -> [B, T, C] ids, padded with an id that may be drawn, and the mask."""
-    shape = (len(completions), max(map(len, completions)), completions[0].shape[1])
-    ids = torch.full(shape, int(completions[0][0, 0]), dtype=torch.long, device="cpu")
-    mask = torch.zeros(shape, dtype=torch.bool, device="cpu")
-    for row, completion in enumerate(completions):
-        ids[row, : len(completion)] = torch.from_numpy(completion)
-        mask[row, : len(completion)] = True
-    return ids, mask

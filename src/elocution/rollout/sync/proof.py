@@ -141,10 +141,13 @@ class GreedyProof:
         return Evidence(expected, measured, following, share)
 
     def _check_ids(self, expected: Values, measured: Values) -> dict[str, float]:
-        legal = self._policy.legal_ids.numpy()
-        channels = expected[0].shape[1]
+        sizes = self._policy.channel_sizes
         if len(measured) != len(expected) or any(
-            ids.ndim != 2 or ids.shape[1] != channels or not len(ids) or not np.isin(ids, legal).all()
+            ids.ndim != 2
+            or ids.shape[1] != len(sizes)
+            or not len(ids)
+            or ((ids < 0) | (ids >= np.array(sizes))).any()
+            or self._policy.illegal_cells(ids).any()
             for ids in measured
         ):
             raise SyncError("the engine's greedy ids are not one sequence of legal ids for each probe")
