@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from elocution.codecs.tiny import MelSettings
+from elocution.codecs.mel import MelSettings
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.config.load import load_config
 from elocution.config.tree import RunConfig

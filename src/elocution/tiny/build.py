@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from elocution.codecs.tiny import MelSettings, TinyCodec
+from elocution.codecs.mel import MelSettings
+from elocution.codecs.tiny import TinyCodec
 from elocution.errors import MissingDependency
 from elocution.files import reporting_disk_errors
 from elocution.policies.llasa import LlasaPolicy
