@@ -97,11 +97,6 @@ def build_parts(
         min_codes=config.rollout.min_codes,
         keep_truncated=config.algorithm.truncated == "keep",
     )
-    if config.rollout.engine != "torch" and world.size > 1:
-        raise ConfigError(
-            f"rollout.engine = {config.rollout.engine!r} needs a run in one process, not {world.size}: servers take their "
-            'weights from one process; use rollout.engine = "torch"'
-        )
     groups = parameter_groups(models.trained, config.train)  # from here on it is known which weights are trained
     in_shards = config.train.parallel == "fsdp" and world.size > 1
     sampling_policy = mirror_of(policy) if config.train.max_lag or in_shards else policy
