@@ -4,8 +4,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import httpx2
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -153,3 +155,27 @@ def test_s85_a_process_that_is_killed_ends_the_others(tmp_path: Path) -> None:
     assert killed.returncode != 0
     assert "error: process 0 of 2 goes no further, for another one ended" in killed.stderr
     assert len(rows(tmp_path / "killed" / "metrics.jsonl")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_s85_a_process_that_is_killed_ends_the_others_and_the_server_that_they_share(tmp_path: Path, rank: int) -> None:
+    run = tmp_path / "killed"
+    killed = train(run, 2, *SERVED, signalled=f"{rank} SIGKILL 1")
+    assert killed.returncode != 0
+    other = 1 - rank
+    assert re.search(
+        f"error: (process {other} of 2 goes no further, for another one ended|process 0, which draws for all, is out of)",
+        killed.stderr,
+    )
+    assert len(rows(run / "metrics.jsonl")) == 1
+    log = (run / "servers" / "0.log").read_text()
+    (url,) = {word for word in log.split() if word.startswith("http://") and word.count("/") == 2}
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            httpx2.get(f"{url}/health")
+        except httpx2.TransportError:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"the server at {url} outlived the run")
