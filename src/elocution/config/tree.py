@@ -112,6 +112,9 @@ class DataConfig(StrictConfig):
     """Languages that rows may have, ISO 639-1."""
     on_bad_row: Literal["stop", "skip"] = "stop"
     """What a bad row does: `stop` the run before it starts, or `skip` the row, counted and listed."""
+    voice_cache: str = ""
+    """Folder that keeps the codes of recorded voices, so that no later run encodes them again; empty is
+    `elocution/voices` in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache)."""
 
 
 class ServerConfig(StrictConfig):
