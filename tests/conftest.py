@@ -1,6 +1,7 @@
 """Real speech for the tests: a few short clips, each in a file that is named after its words."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # On a machine that does other things too, threads that wait for each other take ten times as long as one alone.
@@ -13,6 +14,14 @@ import soundfile
 from elocution.types import Audio
 
 _SPEECH = Path(__file__).parent / "data" / "speech"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What runs keep for later runs does not go into the home of whoever tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from elocution.codecs.tiny import MelSettings
+from elocution.codecs.mel import MelSettings
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.testing.policies import small_moss
 

@@ -4,8 +4,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import httpx2
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -23,8 +25,22 @@ SETTINGS = [
     ),
     *("reward.type=process_parts:SignallingReward", "reward.workers=1", "algorithm.advantage=reinforce_pp"),
     *("algorithm.kl_coef=0.01", "algorithm.correction=token_truncate", "algorithm.max_resamples=1"),
+    *("train.warmup_steps=1", "train.lr_schedule=cosine", "train.lr_min=1e-5"),
 ]
-CURVE = ("loss/policy", "kl/k3", "entropy/nats", "grad/norm", "reward/mean", "ratio/clipped_share", "length/mean_codes")
+SERVED = (
+    *("rollout.engine=sglang", "rollout.sglang.launch=elocution", "rollout.sync.max_retries=0"),
+    *("rollout.sync.probes=2", "rollout.sync.probe_codes=16"),
+)
+CURVE = (
+    "learning_rate",
+    "loss/policy",
+    "kl/k3",
+    "entropy/nats",
+    "grad/norm",
+    "reward/mean",
+    "ratio/clipped_share",
+    "length/mean_codes",
+)
 
 
 def train(run: Path, processes: int, *more: str, signalled: str = "") -> subprocess.CompletedProcess[str]:
@@ -67,6 +83,13 @@ def assert_same_curve(run: Path, other: Path) -> None:
         assert (weights[name] - tensor).abs().max() < 1e-5, name
 
 
+def extremes_of(run: Path) -> list[tuple[int, str, str, float, bool]]:
+    return [
+        (row["step"], row["utterance_id"], row["kind"], row["reward"], bool(row["audio"]))
+        for row in rows(run / "rollouts.jsonl")
+    ]
+
+
 def test_s77_two_processes_then_shards_then_one_process_repeat_a_run_of_one(alone: Path, tmp_path: Path) -> None:
     """A signal to either process stops both at the same step; what resumes may be split in another way."""
     run = tmp_path / "shared"
@@ -79,14 +102,35 @@ def test_s77_two_processes_then_shards_then_one_process_repeat_a_run_of_one(alon
     done = train(run, 1)
     assert done.returncode == 0, done.stderr
     assert_same_curve(run, alone)
-    extremes, theirs = (
-        [(row["step"], row["kind"], row["reward"], bool(row["audio"])) for row in rows(each / "rollouts.jsonl")]
-        for each in (run, alone)
-    )
-    assert extremes == theirs
+    assert extremes_of(run) == extremes_of(alone)
     ours, one = (torch.load(each / "checkpoints/step_4/optimizer.pt") for each in (run, alone))
     assert ours["param_groups"] == one["param_groups"]
     assert ours["state"].keys() == one["state"].keys()
+
+
+@pytest.fixture(scope="module")
+def served_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "served"
+    done = train(run, 1, *SERVED)
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [pytest.param((), id="ddp"), pytest.param(("train.parallel=fsdp",), id="fsdp")])
+def test_s77_two_processes_that_share_a_server_repeat_a_run_of_one(
+    served_alone: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    run = tmp_path / "shared"
+    done = train(run, 2, *SERVED, *more)
+    assert done.returncode == 0, done.stderr
+    assert_same_curve(run, served_alone)
+    assert extremes_of(run) == extremes_of(served_alone)
+    for row in rows(run / "metrics.jsonl"):
+        assert row["lag/max_versions"] == 0  # every completion bears the version that was just proven
+        assert row["sync/probe_difference_max_nats"] < 1e-3
+    assert [log.name for log in (run / "servers").iterdir()] == ["0.log"]
+    assert not (run / "sync").exists()
 
 
 def test_accelerate_that_starts_one_process_of_two_is_an_error() -> None:
@@ -111,3 +155,27 @@ def test_s85_a_process_that_is_killed_ends_the_others(tmp_path: Path) -> None:
     assert killed.returncode != 0
     assert "error: process 0 of 2 goes no further, for another one ended" in killed.stderr
     assert len(rows(tmp_path / "killed" / "metrics.jsonl")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_s85_a_process_that_is_killed_ends_the_others_and_the_server_that_they_share(tmp_path: Path, rank: int) -> None:
+    run = tmp_path / "killed"
+    killed = train(run, 2, *SERVED, signalled=f"{rank} SIGKILL 1")
+    assert killed.returncode != 0
+    other = 1 - rank
+    assert re.search(
+        f"error: (process {other} of 2 goes no further, for another one ended|process 0, which draws for all, is out of)",
+        killed.stderr,
+    )
+    assert len(rows(run / "metrics.jsonl")) == 1
+    log = (run / "servers" / "0.log").read_text()
+    (url,) = {word for word in log.split() if word.startswith("http://") and word.count("/") == 2}
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            httpx2.get(f"{url}/health")
+        except httpx2.TransportError:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"the server at {url} outlived the run")

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from elocution.audio import write_wav
-from elocution.codecs.tiny import MelSettings, TinyCodec
+from elocution.codecs.mel import MelSettings
+from elocution.codecs.tiny import TinyCodec
 from elocution.config.tree import LoraSettings
 from elocution.files import apply_umask
 from elocution.policies.lora import add_adapter, describe_base, save_adapter

@@ -4,22 +4,24 @@ Codebook q holds what the codebooks before it left over. Sound is made as in the
 over a few synthetic voices: a codec for these and not for speech at large.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from scipy.signal import resample_poly
 from torch import Tensor
 
 from elocution.codecs.base import check_codes
-from elocution.codecs.tiny import MelSettings, linear_magnitudes, log_mel_blocks, recover_phase
-from elocution.errors import CodecError
-from elocution.files import apply_umask
+from elocution.codecs.mel import (
+    MelSettings,
+    checked_blocks,
+    clip_blocks,
+    linear_magnitudes,
+    read_blocks,
+    recover_phase,
+    write_blocks,
+)
 from elocution.types import Audio
 
 __all__ = ["TinyResidualCodec", "residual_codes"]
@@ -44,13 +46,8 @@ class TinyResidualCodec:
     """
 
     def __init__(self, codebooks: Tensor, settings: MelSettings) -> None:
-        expected = settings.frames_per_code * settings.num_bands
-        if codebooks.ndim != 3 or codebooks.shape[2] != expected:
-            raise CodecError(f"codebooks have shape {tuple(codebooks.shape)}, expected [Q, K, {expected}]")
-        if codebooks.numel() == 0 or not codebooks.is_floating_point() or not codebooks.isfinite().all():
-            raise CodecError("codebooks must be finite floating-point numbers, one row for each code")
         self.settings = settings
-        self.codebooks = codebooks.float()
+        self.codebooks = checked_blocks("codebooks", codebooks, settings, axes=("Q", "K"))
 
     @property
     def sample_rate(self) -> int:
@@ -58,7 +55,7 @@ class TinyResidualCodec:
 
     @property
     def frame_rate(self) -> float:
-        return self.settings.sample_rate / self.settings.code_samples
+        return self.settings.frame_rate
 
     @property
     def num_codebooks(self) -> int:
@@ -74,29 +71,13 @@ class TinyResidualCodec:
 
         Raises: CodecError if a file is missing, truncated or does not fit the settings.
         """
-        try:
-            settings = MelSettings(**json.loads((path / "codec.json").read_text()))
-            codebooks = load_file(path / "codec.safetensors")["codebooks"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-            raise CodecError(f"cannot load a tiny residual codec from {path}: {error}") from error
-        return cls(codebooks, settings)
+        return cls(*read_blocks(path, "codebooks"))
 
     def save_pretrained(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "codec.json").write_text(json.dumps(self.settings.__dict__, indent=2) + "\n")
-        save_file({"codebooks": self.codebooks.half()}, path / "codec.safetensors")
-        apply_umask(path / "codec.safetensors")
+        write_blocks(path, "codebooks", self.codebooks, self.settings)
 
     def encode(self, audio: Audio) -> NDArray[np.int64]:
-        samples = audio.samples
-        if len(samples) == 0:
-            raise CodecError("cannot encode a clip without samples")
-        if not np.isfinite(samples).all():
-            raise CodecError("cannot encode a clip with samples that are not finite")
-        if audio.sample_rate != self.sample_rate:
-            samples = resample_poly(samples, self.sample_rate, audio.sample_rate)
-        blocks = log_mel_blocks(torch.from_numpy(np.ascontiguousarray(samples, dtype=np.float32)), self.settings)
-        return residual_codes(blocks, self.codebooks)
+        return residual_codes(clip_blocks(audio, self.settings), self.codebooks)
 
     def decode(self, codes: Sequence[NDArray[np.int64]]) -> list[Audio]:
         check_codes(codes, num_codebooks=self.num_codebooks, codebook_size=self.codebook_size)

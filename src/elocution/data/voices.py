@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from elocution.audio import read_audio
 from elocution.codecs.base import Codec
 from elocution.data.prompt_rows import VoiceSource
+from elocution.data.voice_cache import VoiceCache
 from elocution.types import Voice
 
 __all__ = ["VoiceReader"]
@@ -19,8 +20,9 @@ __all__ = ["VoiceReader"]
 class VoiceReader:
     """Reads voices; its codec, with the encoder that only this needs, goes when the reader goes."""
 
-    def __init__(self, load: Callable[[], Codec]) -> None:
-        self._load = load
+    def __init__(self, load: Callable[[], Codec], cache: VoiceCache | None = None) -> None:
+        """`cache` has the codes that earlier runs made with the codec that `load` returns."""
+        self._load, self._cache = load, cache
         self._known: dict[bytes, NDArray[np.int64]] = {}
 
     def read(self, source: VoiceSource) -> Voice:
@@ -37,8 +39,19 @@ class VoiceReader:
     def _encode(self, clip: Path | bytes) -> NDArray[np.int64]:
         key = clip if isinstance(clip, bytes) else str(clip).encode(errors="surrogateescape")
         if key not in self._known:
-            self._known[key] = self._codec.encode(read_audio(clip))
+            self._known[key] = self._codes(clip)
         return self._known[key]
+
+    def _codes(self, clip: Path | bytes) -> NDArray[np.int64]:
+        audio = read_audio(clip)
+        if self._cache is None:
+            return self._codec.encode(audio)
+        recording = clip if isinstance(clip, bytes) else clip.read_bytes()
+        codes = self._cache.get(recording)
+        if codes is None:
+            codes = self._codec.encode(audio)
+            self._cache.put(recording, codes)
+        return codes
 
     @cached_property
     def _codec(self) -> Codec:

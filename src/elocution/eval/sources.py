@@ -17,6 +17,7 @@ from elocution.assets import resolve_path
 from elocution.audio import read_audio
 from elocution.codecs import load_codec
 from elocution.config.tree import RunConfig
+from elocution.data.voice_cache import open_voice_cache
 from elocution.data.voices import VoiceReader
 from elocution.errors import CodecError, DataError
 from elocution.eval.sets import EvalItem
@@ -145,7 +146,9 @@ def load_model_source(config: RunConfig, model: Path, device: torch.device) -> M
     )
     return ModelSource(
         speaker,
-        partial(VoiceReader, load) if config.eval.voices else None,
+        partial(VoiceReader, load, open_voice_cache(config.data.voice_cache, config.codec))
+        if config.eval.voices
+        else None,
         seeds=config.eval.seeds,
         run_seed=config.seed,
     )

@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from elocution.config.tree import MossSettings
-from elocution.errors import CheckpointError, ConfigError, ElocutionError
-from elocution.files import apply_umask
+from elocution.errors import CheckpointError, ConfigError
 from elocution.policies.base import IncrementalModel, PolicyBatch
 from elocution.policies.delay_pattern import split_frames
 from elocution.policies.delay_states import TextRule, banned_ids, illegal_cells, replay, required_ids
-from elocution.policies.lora import merged_state_dict
+from elocution.policies.folder import reading_checkpoint, save_folder
 from elocution.policies.moss_config import MossFields, read_moss_config
 from elocution.policies.moss_model import MossTTSDelayModel, load_moss_model
 from elocution.policies.moss_prompt import LANGUAGE_NAMES, MossPrompt
@@ -27,6 +26,7 @@ from elocution.policies.moss_steps import IncrementalMoss
 from elocution.policies.packing import enable_packing, packed_hidden
 from elocution.policies.spoken_text import TextCheck
 from elocution.policies.states import CellStates, GroupedStates
+from elocution.policies.tokenizer import load_tokenizer
 from elocution.types import Utterance
 
 __all__ = ["MossPolicy"]
@@ -78,29 +78,19 @@ class MossPolicy:
         Raises: CheckpointError if a file is missing, damaged or odd, `n_vq` is missing or not that of the tensors, or ids do
         not fit; ConfigError if the precision is fp16.
         """
-        if not (path / "config.json").is_file():
-            raise CheckpointError(f"{path} is no checkpoint folder: it has no config.json")
-        config = read_moss_config(path / "config.json")
-        try:
+        with reading_checkpoint(path):
+            config = read_moss_config(path / "config.json")
             model = load_moss_model(path, config, dtype=dtype)
-            tokenizer = AutoTokenizer.from_pretrained(
-                path, config=config.language_config, local_files_only=True, trust_remote_code=False
-            )
+            tokenizer = load_tokenizer(path, config=config.language_config)
             companions = {
                 file.name: file.read_bytes() for file in [*path.glob("*.py"), *path.glob("processor_config.json")]
             }
             return cls(model, tokenizer, compute_dtype, settings, companions)
-        except ElocutionError:
-            raise
-        except Exception as error:  # a damaged file may end in any error of the libraries that read it
-            raise CheckpointError(f"cannot load the checkpoint {path}: {type(error).__name__}: {error}") from error
 
     def save_pretrained(self, path: str) -> None:
-        self.moss.save_pretrained(path, state_dict=merged_state_dict(self.moss))
-        self.tokenizer.save_pretrained(path)
+        save_folder(Path(path), self.moss, self.tokenizer)
         for name, content in self._companions.items():
             (Path(path) / name).write_bytes(content)
-        apply_umask(*Path(path).glob("*.safetensors"))
 
     @property
     def compute_dtype(self) -> torch.dtype:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, Qwen3Model
 
 from elocution.errors import CheckpointError, ConfigError
+from elocution.policies.folder import load_model
 from elocution.policies.moss_config import MossTTSDelayConfig
-from elocution.policies.weights import check_stored, check_values
+from elocution.policies.weights import check_values
 
 __all__ = ["MossTTSDelayModel", "load_moss_model"]
 
@@ -83,22 +84,9 @@ def load_moss_model(path: Path, config: MossTTSDelayConfig, *, dtype: torch.dtyp
             "MossTTSDelay cannot compute in fp16: its activations reach 1.7e5 and overflow; use bf16 or fp32"
         )
     _check_books(path, config.fields.n_vq)
-    with torch.device("meta"):
-        check_stored(path, MossTTSDelayModel(config).state_dict())
-    loaded: Any = MossTTSDelayModel.from_pretrained(
-        path, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
-    )
-    model, loading = loaded
-    if wrong := {kind: sorted(map(str, keys)) for kind, keys in loading.items() if keys}:
-        raise CheckpointError(f"the tensors in {path} do not fit the model: {wrong}")
-    # Loaded tensors may lie in the file's own pages, at any alignment: a copy outlives the file, and sums in the same
-    # order as weights that were trained in memory.
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.data = tensor.data.clone()
+    model = load_model(MossTTSDelayModel, path, config, dtype=dtype)
     check_values(path, model.state_dict().items())
-    model.eval()
-    moss: MossTTSDelayModel = model
-    return moss
+    return model
 
 
 def _check_books(path: Path, n_vq: int) -> None:

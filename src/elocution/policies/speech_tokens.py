@@ -17,18 +17,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerBase, Qwen2ForCausalLM
 
-from elocution.errors import CheckpointError, ConfigError, ElocutionError
-from elocution.files import apply_umask
+from elocution.errors import CheckpointError, ConfigError
 from elocution.policies import biased_head
 from elocution.policies.base import IncrementalModel, PolicyBatch
+from elocution.policies.folder import load_model, reading_checkpoint, save_folder
 from elocution.policies.llama_config import read_llama_config
 from elocution.policies.llama_steps import IncrementalLlama
-from elocution.policies.lora import merged_state_dict
 from elocution.policies.packing import enable_packing, packed_states
 from elocution.policies.spoken_text import TextCheck
 from elocution.policies.states import CellStates
 from elocution.policies.tokenizer import load_tokenizer
-from elocution.policies.weights import check_stored, check_values
+from elocution.policies.weights import check_values
 from elocution.types import Utterance
 
 __all__ = ["PromptStyle", "SpeechBlock", "SpeechSpec", "SpeechTokenPolicy"]
@@ -149,40 +148,20 @@ class SpeechTokenPolicy:
         Raises: CheckpointError if a file is missing, damaged or odd, a tensor is missing, all zero or not finite, or ids do not
         fit.
         """
-        if not (path / "config.json").is_file():
-            raise CheckpointError(f"{path} is no checkpoint folder: it has no config.json")
-        config = read_llama_config(path / "config.json", family=cls.spec.family, model_types=cls.spec.model_types)
-        try:
+        with reading_checkpoint(path):
+            config = read_llama_config(path / "config.json", family=cls.spec.family, model_types=cls.spec.model_types)
             biased = cls.spec.head_bias and biased_head.has_head_bias(path)
             kind: Any = biased_head.Qwen2ForCausalLM if biased else _MODELS[config.model_type]
-            with torch.device("meta"):
-                check_stored(path, kind(config).state_dict())
             tokenizer = load_tokenizer(path, config=config)
-            loaded: Any = kind.from_pretrained(
-                path, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
-            )
-            model, loading = loaded
-            wrong = {kind: sorted(map(str, keys)) for kind, keys in loading.items() if keys}
-            if wrong:
-                raise CheckpointError(f"the tensors in {path} do not fit the model: {wrong}")
-            # Loaded tensors may lie in the file's own pages, at any alignment: a copy outlives the file, and sums in the
-            # same order as weights that were trained in memory.
-            for tensor in (*model.parameters(), *model.buffers()):
-                tensor.data = tensor.data.clone()
+            model = load_model(kind, path, config, dtype=dtype)
             # A bias may be -inf where nothing is drawn; the rest of it is checked with the ids.
             check_values(path, (each for each in model.state_dict().items() if each[0] != biased_head.HEAD_BIAS))
             policy = cls(model, tokenizer, compute_dtype, style)
             policy.check_template()
-        except ElocutionError:
-            raise
-        except Exception as error:  # a damaged file may end in any error of the libraries that read it
-            raise CheckpointError(f"cannot load the checkpoint {path}: {type(error).__name__}: {error}") from error
         return policy
 
     def save_pretrained(self, path: str) -> None:
-        self.llama.save_pretrained(path, state_dict=merged_state_dict(self.llama))
-        self.tokenizer.save_pretrained(path)
-        apply_umask(*Path(path).glob("*.safetensors"))
+        save_folder(Path(path), self.llama, self.tokenizer)
 
     @property
     def compute_dtype(self) -> torch.dtype:
@@ -246,10 +225,6 @@ class SpeechTokenPolicy:
 
     def check_template(self) -> None:
         """Raises: CheckpointError if the tokenizer does not render a prompt of this family, or reads it as other ids."""
-        if not self.tokenizer.encode("one", add_special_tokens=False):
-            raise CheckpointError(
-                "the tokenizer reads text as no tokens at all: its files are another kind's, or damaged"
-            )
         before, after = self.spec.text_tags
         text = f"{before}one{after}"
         rendered = self.render(Utterance("template", "one"))

@@ -5,6 +5,7 @@ Knows HTTP health checks and processes, no engine.
 
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.25
 _PROGRESS_S = 10.0
 _LOG_TAIL_LINES = 20
+# By these `torchrun` and `accelerate launch` tell a process its place among those of a run; a server is none of them.
+_PLACE = re.compile(r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 
 
 class Server(Protocol):
@@ -77,8 +80,8 @@ class RemoteServer:
 class ServerLaunch:
     """How to start a server.
 
-    `command` gives the program and its arguments for a port; `environment` is added to this process's, None removes a
-    variable. Units: seconds. `grace_s` is the time between SIGTERM and SIGKILL.
+    `command` gives the program and its arguments for a port; `environment` is added to this process's, which is handed on
+    without a launcher's variables, None removes a variable. Units: seconds. `grace_s` is the time between SIGTERM and SIGKILL.
     """
 
     command: Callable[[int], Sequence[str]]
@@ -178,7 +181,8 @@ class LaunchedServer:
         _check_port_is_free(self._launch.host, self._port)
         command = list(self._launch.command(self._port))
         changes = self._launch.environment
-        environment = {key: value for key, value in os.environ.items() if key not in changes}
+        own = {key: value for key, value in os.environ.items() if not _PLACE.fullmatch(key)}
+        environment = {key: value for key, value in own.items() if key not in changes}
         environment |= {key: value for key, value in changes.items() if value is not None}
         with reporting_disk_errors(self.log_path):
             self.log_path.parent.mkdir(parents=True, exist_ok=True)

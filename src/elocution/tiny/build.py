@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from elocution.codecs.tiny import MelSettings, TinyCodec
+from elocution.codecs.mel import MelSettings
+from elocution.codecs.tiny import TinyCodec
 from elocution.files import reporting_disk_errors
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.spoken_text import TaughtTexts

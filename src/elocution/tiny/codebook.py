@@ -10,7 +10,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from elocution.codecs.base import Codec
-from elocution.codecs.tiny import MelSettings, TinyCodec, log_mel_blocks
+from elocution.codecs.mel import MelSettings, log_mel_blocks
+from elocution.codecs.tiny import TinyCodec
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.errors import MissingDependency
 from elocution.tiny.speech import SAMPLE_RATE, SpeechCorpus

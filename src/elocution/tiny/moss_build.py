@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from elocution.codecs.tiny import MelSettings
+from elocution.codecs.mel import MelSettings
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.files import reporting_disk_errors
 from elocution.policies.spoken_text import TaughtTexts

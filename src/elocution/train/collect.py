@@ -4,24 +4,26 @@
        ^                                 │ weights, when a step is done
        └─────────────────────────────────┘
 
-The weights that draw a step's completions are a function of the step (`train.lag`), never the newest that happen to be
+Of several processes each draws its share of the prompts; servers are asked by process 0 alone, which deals out what they
+answer. The weights that draw a step's completions are a function of the step (`train.lag`), never the newest that happen to be
 there, so a run and a resumed run are the same whatever the timing.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from elocution.config.tree import RunConfig
 from elocution.data.sampler import PromptSampler
 from elocution.rewards import Reward
+from elocution.train.courier import Courier
 from elocution.train.lag import sampled_after, weights_needed
 from elocution.train.mirror import Snapshot, capture
-from elocution.train.pipeline import Pipeline, Stage
+from elocution.train.pipeline import Inputs, Pipeline, Stage
 from elocution.train.setup import Parts, rollout_temperature
-from elocution.train.stages import Job, decode_stage, draw_stage, score_stage
-from elocution.train.world import ALONE, World, share
+from elocution.train.stages import Drawn, Job, deal_stage, decode_stage, draw_stage, receive_stage, score_stage
+from elocution.train.world import ALONE, World
 from elocution.types import RolloutGroup
 
 __all__ = ["Collector"]
@@ -38,9 +40,14 @@ class Collector:
         snapshots: Mapping[int, Snapshot],
         *,
         world: World = ALONE,
+        courier: Courier | None = None,
     ) -> None:
-        """`snapshots` are those of steps before the one that the run begins after, as `older_snapshots` gave them."""
+        """`snapshots` are those of steps before the one that the run begins after, as `older_snapshots` gave them.
+
+        With a `courier`, process 0 draws for all.
+        """
         self._config, self._parts, self._world = config, parts, world
+        self._draws_for_all = courier is not None and world.rank == 0
         self._sampler = PromptSampler(len(parts.train_prompts.utterances), config.train.prompts_per_step, config.seed)
         self._snapshots = dict(snapshots)
         self._newest = Snapshot(-1)
@@ -51,7 +58,7 @@ class Collector:
         rows = config.train.prompts_per_step * config.rollout.group_size
         self._pipeline: Pipeline[Job, list[RolloutGroup]] = Pipeline(
             [
-                Stage("rollout", draw_stage(parts.engines.rollout, parts.speaker, parts.sampling_policy), rows),
+                Stage("rollout", self._draw_stage(courier), rows),
                 Stage("decode", decode_stage(parts.speaker, reward), rows),
                 Stage(
                     "score",
@@ -61,6 +68,13 @@ class Collector:
             ],
             consumer="learn",
         )
+
+    def _draw_stage(self, courier: Courier | None) -> Callable[[Inputs[Job]], Generator[Drawn, None, None]]:
+        parts = self._parts
+        drawn = parts.engines.rollout, parts.speaker, parts.sampling_policy
+        if courier is None:
+            return draw_stage(*drawn)
+        return deal_stage(*drawn, courier) if self._draws_for_all else receive_stage(parts.speaker, courier)
 
     def __enter__(self) -> Self:
         self._pipeline.__enter__()
@@ -119,24 +133,18 @@ class Collector:
 
     def _ask(self, step: int, attempt: int, chosen: Sequence[int]) -> None:
         siblings = range(self._config.rollout.group_size)
-        if self._config.rollout.engine == "torch":
-            chosen = share(self._world, chosen)
-        elif self._world.rank:  # servers hold one set of weights: one process has to do with them
-            chosen = []
-        if not chosen:
+        whole = Job(
+            utterances=tuple(self._parts.train_prompts.utterances[index] for index in chosen),
+            seeds=tuple(tuple((self._config.seed, step, index, sibling) for sibling in siblings) for index in chosen),
+            temperature=rollout_temperature(self._config, step),
+            snapshot=self._newest,
+        )
+        job = whole if self._draws_for_all else whole.share(self._world.rank, self._world.size)
+        if not job.utterances:
             self._arrived[step, attempt] = []
             return
         self._asked.append((step, attempt))
-        self._pipeline.put(
-            Job(
-                utterances=tuple(self._parts.train_prompts.utterances[index] for index in chosen),
-                seeds=tuple(
-                    tuple((self._config.seed, step, index, sibling) for sibling in siblings) for index in chosen
-                ),
-                temperature=rollout_temperature(self._config, step),
-                snapshot=self._newest,
-            )
-        )
+        self._pipeline.put(job)
 
     def _arrival(self, key: tuple[int, int], should_stop: Callable[[], bool]) -> list[RolloutGroup] | None:
         while key not in self._arrived:

@@ -39,6 +39,7 @@ from elocution.train.checkpoint import (
     save_checkpoint,
 )
 from elocution.train.collect import Collector
+from elocution.train.courier import Courier, open_courier
 from elocution.train.environment import describe_environment
 from elocution.train.guard import Guard
 from elocution.train.idle import StageTimes, advice
@@ -46,7 +47,7 @@ from elocution.train.interrupt import StopRequest
 from elocution.train.learner import UpdateStats
 from elocution.train.memory import TokenBudget
 from elocution.train.mirror import Snapshot, capture, load_snapshot, read_snapshots
-from elocution.train.optim import set_learning_rates, warmup_factor
+from elocution.train.optim import rate_factor, set_learning_rates
 from elocution.train.recorder import (
     lag_metrics,
     only_extremes_audible,
@@ -110,7 +111,11 @@ def train(
             check_languages(config.reward, config.data.languages)
             model_path = checkpoint.model_path if checkpoint else None
             parts = build_parts(config, model_path, run_path=run_path, device=device, world=world)
-        stack.callback(parts.engines.stop)
+        if run.is_writer:
+            stack.callback(parts.engines.stop)
+        courier = None
+        if world.size > 1 and config.rollout.engine != "torch":
+            courier = stack.enter_context(open_courier(world, wait_s=config.train.wait_s))
         reward = stack.enter_context(load_reward(config.reward))
         judge = stack.enter_context(
             ScoringPool(
@@ -129,7 +134,7 @@ def train(
                     _open_run(run, config, parts)
                 parts.engines.start(parts.train_prompts.utterances)
         stop = stack.enter_context(StopRequest())
-        return _Run(config, run, parts, reward, judge, stop, report, world).execute(checkpoint)
+        return _Run(config, run, parts, reward, judge, stop, report, world, courier).execute(checkpoint)
 
 
 def _open_run(run: RunDirectory, config: RunConfig, parts: Parts) -> None:
@@ -191,9 +196,10 @@ class _Run:
         stop: StopRequest,
         report: Progress,
         world: World,
+        courier: Courier | None,
     ) -> None:
         self.config, self.run, self.parts = config, run, parts
-        self.reward, self.stop, self.report, self.world = reward, stop, report, world
+        self.reward, self.stop, self.report, self.world, self.courier = reward, stop, report, world, courier
         self.evaluator = HeldOutEvaluator(
             parts.held_out,
             parts.evaluation_speaker,
@@ -224,7 +230,7 @@ class _Run:
             before = self.evaluate("before", step)
             self.save(step, {})
         snapshots = read_snapshots(checkpoint.sampling_path) if checkpoint else {}
-        with Collector(config, self.parts, self.reward, snapshots, world=self.world) as collector:
+        with Collector(config, self.parts, self.reward, snapshots, world=self.world, courier=self.courier) as collector:
             collector.advance(step, self.version)
             while step < total and not self.stopped_by():
                 metrics = self.train_step(collector, step + 1)
@@ -283,7 +289,7 @@ class _Run:
             **reward_metrics(groups, batch.has_signal),
             **update_metrics(updates),
             **lag_metrics(groups, version_before),
-            "learning_rate": self.config.train.learning_rate * warmup_factor(step, self.config.train.warmup_steps),
+            "learning_rate": self.config.train.learning_rate * rate_factor(step, self.config.train),
             "groups/resampled": len(groups) - self.config.train.prompts_per_step,
             "updates/skipped": self.skipped - skipped_before,
             **self.parts.engines.metrics(),
@@ -334,7 +340,7 @@ class _Run:
     def update(self, groups: Sequence[RolloutGroup], batch: AdvantageBatch, step: int) -> list[UpdateStats]:
         """`epochs` passes of `minibatches` optimiser steps; empty if no group has signal."""
         config = self.config
-        set_learning_rates(self.parts.optimizer, warmup_factor(step, config.train.warmup_steps))
+        set_learning_rates(self.parts.optimizer, rate_factor(step, config.train))
         self.parts.learner.settings = learner_settings(config, step=step, num_channels=self.parts.policy.num_channels)
         updates: list[UpdateStats] = []
         parts = minibatches(

@@ -9,8 +9,9 @@ from torch import nn
 
 from elocution.config.tree import TrainConfig
 from elocution.errors import ConfigError
+from elocution.grpo.schedules import scheduled
 
-__all__ = ["parameter_groups", "set_learning_rates", "warmup_factor"]
+__all__ = ["parameter_groups", "rate_factor", "set_learning_rates"]
 
 
 def parameter_groups(parameters: Mapping[str, nn.Parameter], config: TrainConfig) -> list[dict[str, Any]]:
@@ -40,9 +41,17 @@ def parameter_groups(parameters: Mapping[str, nn.Parameter], config: TrainConfig
     return groups
 
 
-def warmup_factor(step: int, warmup_steps: int) -> float:
-    """Linear rise to 1 over `warmup_steps`; steps count from 1."""
-    return min(1.0, step / warmup_steps) if warmup_steps else 1.0
+def rate_factor(step: int, config: TrainConfig) -> float:
+    """What every learning rate is multiplied by in `step`, counted from 1: up to 1 over `warmup_steps`, then on from 1 to
+    lr_min / learning_rate as `lr_schedule` says. That would be reached one step after the last, so every step moves.
+
+    Source: after the warm-up as transformers' `get_linear_schedule_with_warmup` and `get_cosine_schedule_with_warmup`.
+    """
+    warmup = config.warmup_steps
+    if step < warmup:
+        return step / warmup
+    floor = config.lr_min / config.learning_rate
+    return scheduled(1.0, floor, max(1, step - warmup), config.steps - warmup + 1, config.lr_schedule)
 
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:

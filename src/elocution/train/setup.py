@@ -14,6 +14,7 @@ from elocution.codecs import load_codec
 from elocution.codecs.base import Codec
 from elocution.config.tree import ModelConfig, RunConfig
 from elocution.data.prompts import PromptSet, load_prompts
+from elocution.data.voice_cache import open_voice_cache
 from elocution.data.voices import VoiceReader
 from elocution.errors import ConfigError
 from elocution.grpo.losses import LossSettings
@@ -78,7 +79,7 @@ def build_parts(
 ) -> Parts:
     """Loads policy, reference, codec and prompts; `model_path` overrides the policy's weights when resuming.
 
-    Nothing is written yet; once they are started, engines may use folders of their own in `run_path`. With
+    Nothing is written into the run yet; once they are started, engines may use folders of their own in `run_path`. With
     `train.parallel = "fsdp"` and several processes in `world`, policy and reference are left in shards.
 
     Raises: ConfigError if prompts overlap or do not suffice; the loaders' own errors.
@@ -97,11 +98,6 @@ def build_parts(
         min_codes=config.rollout.min_codes,
         keep_truncated=config.algorithm.truncated == "keep",
     )
-    if config.rollout.engine != "torch" and world.size > 1:
-        raise ConfigError(
-            f"rollout.engine = {config.rollout.engine!r} needs a run in one process, not {world.size}: servers take their "
-            'weights from one process; use rollout.engine = "torch"'
-        )
     groups = parameter_groups(models.trained, config.train)  # from here on it is known which weights are trained
     in_shards = config.train.parallel == "fsdp" and world.size > 1
     sampling_policy = mirror_of(policy) if config.train.max_lag or in_shards else policy
@@ -115,7 +111,7 @@ def build_parts(
         groups = parameter_groups({name: parameters[name] for name in models.trained}, config.train)
     optimizer = torch.optim.AdamW(groups, betas=config.train.betas, weight_decay=config.train.weight_decay, fused=True)
     speaker = build_speaker(sampling_policy, engines.rollout)
-    voices = VoiceReader(load)
+    voices = VoiceReader(load, open_voice_cache(config.data.voice_cache, config.codec))
     train, held_out = (
         load_prompts(
             resolve_path(path),

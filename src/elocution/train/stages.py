@@ -1,11 +1,12 @@
 """The stages between a prompt and its score, as generators for a `Pipeline`: draw, decode, score.
 
-Whatever comes first is worked on first; what leaves the last stage is in the order of its prompts and seeds again, so
+Where servers draw for several processes, process 0 deals out what they answer, and the others receive it instead of
+drawing. Whatever comes first is worked on first; what leaves the last stage is in the order of its prompts and seeds again, so
 timing changes nothing.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from operator import attrgetter
 
@@ -15,11 +16,12 @@ from elocution.rewards import Reward, score_all
 from elocution.rewards.base import Pending, StreamingReward, start_scoring
 from elocution.rollout.base import RolloutEngine, RolloutRequest
 from elocution.rollout.speak import Speaker
+from elocution.train.courier import Courier
 from elocution.train.mirror import Snapshot, load_snapshot
 from elocution.train.pipeline import Inputs
 from elocution.types import Audio, Completion, Rollout, RolloutGroup, Score, Utterance
 
-__all__ = ["Drawn", "Job", "Spoken", "decode_stage", "draw_stage", "score_stage"]
+__all__ = ["Drawn", "Job", "Spoken", "deal_stage", "decode_stage", "draw_stage", "receive_stage", "score_stage"]
 
 _DECODE_AT_ONCE = 16
 _LOOK_S = 0.1  # how often a stage that waits for a score looks whether it shall stop
@@ -37,6 +39,10 @@ class Job:
     @property
     def num_completions(self) -> int:
         return sum(map(len, self.seeds))
+
+    def share(self, rank: int, size: int) -> "Job":
+        """What of it is the job of process `rank` of `size`: every `size`-th utterance, from its rank on; may be none."""
+        return replace(self, utterances=self.utterances[rank::size], seeds=self.seeds[rank::size])
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,46 @@ def draw_stage(
                 yield Drawn(job, requests[index], index, sibling, completion)
 
     return draw
+
+
+def deal_stage(
+    engine: RolloutEngine, speaker: Speaker, policy: Policy, courier: Courier
+) -> Callable[[Inputs[Job]], Generator[Drawn, None, None]]:
+    """As `draw_stage`, for the jobs of all processes: keeps process 0's share and sends the others theirs."""
+    draw = draw_stage(engine, speaker, policy)
+
+    def deal(jobs: Inputs[Job]) -> Generator[Drawn, None, None]:
+        whole = own = None
+        try:
+            for drawn in draw(jobs):
+                if drawn.job is not whole:
+                    whole, own = drawn.job, drawn.job.share(0, courier.size)
+                assert own is not None
+                index, owner = divmod(drawn.index, courier.size)
+                if owner:
+                    courier.send(owner, (index, drawn.sibling, drawn.completion))
+                else:
+                    yield replace(drawn, job=own, index=index)
+        except Exception as error:  # the others wait for completions that will not come
+            courier.fail(f"process 0, which draws for all, goes no further: {error}")
+            raise
+
+    return deal
+
+
+def receive_stage(speaker: Speaker, courier: Courier) -> Callable[[Inputs[Job]], Generator[Drawn, None, None]]:
+    """Waits for the completions of each job, which process 0 draws; the jobs are its shares, in the same order."""
+
+    def receive(jobs: Inputs[Job]) -> Generator[Drawn, None, None]:
+        for job in jobs:
+            requests = speaker.requests(job.utterances, job.seeds)
+            for _ in range(job.num_completions):
+                while (received := courier.receive(_LOOK_S)) is None:
+                    jobs.check()
+                index, sibling, completion = received
+                yield Drawn(job, requests[index], index, sibling, completion)
+
+    return receive
 
 
 def decode_stage(speaker: Speaker, reward: Reward) -> Callable[[Inputs[Drawn]], Generator[Spoken, None, None]]:

@@ -53,6 +53,12 @@ def test_s33_codes_that_do_not_exist_are_refused(codec: TinyCodec, codes: np.nda
         codec.decode([np.zeros((2, 1), int), codes])
 
 
+@pytest.mark.parametrize("samples", [np.zeros(0, np.float32), np.full(1600, np.nan, np.float32)])
+def test_s81_clips_without_usable_samples_are_refused(codec: TinyCodec, samples: np.ndarray) -> None:
+    with pytest.raises(CodecError, match="cannot encode"):
+        codec.encode(Audio(samples, 16_000))
+
+
 def test_saving_and_loading_keep_the_sound(codec: TinyCodec, tmp_path: Path) -> None:
     codec.save_pretrained(tmp_path / "codec")
     again = TinyCodec.from_pretrained(tmp_path / "codec")
@@ -86,7 +92,7 @@ def test_settings_that_cannot_be_are_named_when_loaded(
 ) -> None:
     codec.save_pretrained(tmp_path)
     (tmp_path / "codec.json").write_text(json.dumps(codec.settings.__dict__ | settings))
-    with pytest.raises(CodecError, match=f"cannot load a tiny codec from {tmp_path}: .*{next(iter(settings))}"):
+    with pytest.raises(CodecError, match=f"cannot load a codec of centroids from {tmp_path}: .*{next(iter(settings))}"):
         TinyCodec.from_pretrained(tmp_path)
 
 

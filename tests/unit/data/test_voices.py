@@ -1,6 +1,8 @@
 """Voices of prompt rows: recordings that are encoded once, and codes that are taken as they are."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ import soundfile
 from elocution.assets import resolve_path
 from elocution.audio import read_audio
 from elocution.codecs import Codec, load_codec
+from elocution.config.tree import CodecConfig
+from elocution.data.prompt_rows import VoiceSource
 from elocution.data.prompts import PromptSet, load_prompts
+from elocution.data.voice_cache import VoiceCache, open_voice_cache
 from elocution.data.voices import VoiceReader
 from elocution.errors import DataError
 
@@ -53,6 +58,68 @@ def test_a_recording_is_encoded_once_by_a_codec_that_is_loaded_once(tmp_path: Pa
     assert first.voice.text == "hello "
     assert first.voice.audio == tmp_path / "voice.flac"
     assert load.loaded == 1
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Callable[[], VoiceCache]:
+    """A cache of the tiny codec as a new run would open it."""
+    return lambda: open_voice_cache(str(tmp_path / "cache"), CodecConfig())
+
+
+def test_a_later_run_finds_the_codes_of_the_same_recording_and_loads_no_codec(
+    tmp_path: Path, cache: Callable[[], VoiceCache]
+) -> None:
+    loads = [Loader(), Loader(), Loader()]
+    (tmp_path / "one.flac").write_bytes(SPEECH.read_bytes())
+    (tmp_path / "copy.flac").write_bytes(SPEECH.read_bytes())
+    first = VoiceReader(loads[0], cache()).read(VoiceSource("hello", tmp_path / "one.flac", None))
+    again = VoiceReader(loads[1], cache()).read(VoiceSource("hello", tmp_path / "copy.flac", None))
+    assert np.array_equal(first.codes, again.codes)
+    assert first.codes.dtype == again.codes.dtype
+    other = sorted(SPEECH.parent.glob("*.flac"))[1].read_bytes()
+    assert not np.array_equal(VoiceReader(loads[2], cache()).read(VoiceSource("hello", other, None)).codes, first.codes)
+    assert [load.loaded for load in loads] == [1, 0, 1]
+
+
+def test_codes_of_another_codec_are_not_taken(tmp_path: Path) -> None:
+    shutil.copytree(CODEC, tmp_path / "codec")
+    settings = tmp_path / "codec" / "codec.json"
+    codec = CodecConfig(path=str(tmp_path / "codec"))
+    open_voice_cache(str(tmp_path), codec).put(b"clip", np.ones((3, 1), np.int64))
+    assert open_voice_cache(str(tmp_path), codec).get(b"clip") is not None
+    assert open_voice_cache(str(tmp_path), codec.model_copy(update={"type": "module:Other"})).get(b"clip") is None
+    settings.write_text(settings.read_text().replace("0.99", "0.98"))
+    assert open_voice_cache(str(tmp_path), codec).get(b"clip") is None
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:-1] + bytes([b[-1] ^ 1])])
+def test_a_damaged_entry_is_found_and_made_again(
+    tmp_path: Path, cache: Callable[[], VoiceCache], damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    codes = np.arange(5)[:, None]
+    cache().put(b"clip", codes)
+    (path,) = (tmp_path / "cache").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert cache().get(b"clip") is None
+    assert f"{path} is damaged; its voice is encoded again" in caplog.text
+    cache().put(b"clip", codes)
+    assert path.read_bytes() == whole
+
+
+def test_a_run_goes_on_where_nothing_can_be_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    cache = open_voice_cache(str(tmp_path / "file"), CodecConfig())
+    for _ in range(2):
+        assert cache.get(b"clip") is None
+        cache.put(b"clip", np.ones((1, 1), np.int64))
+    assert caplog.text.count("not kept for later runs") == 1
+
+
+def test_without_a_folder_codes_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    open_voice_cache("", CodecConfig()).put(b"clip", np.ones((1, 1), np.int64))
+    assert len(list((tmp_path / "elocution" / "voices").iterdir())) == 1
 
 
 def test_stored_codes_need_no_codec(tmp_path: Path) -> None:

@@ -150,6 +150,19 @@ def test_a_tokenizer_of_another_model_is_refused(folder: Path) -> None:
         load_policy("moss", folder)
 
 
+def test_a_tokenizer_that_is_taken_for_another_kind_and_loses_all_text_is_refused(folder: Path) -> None:
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"tokenizer_class": "Qwen2Tokenizer"}))
+    with pytest.raises(CheckpointError, match=f"the tokenizer in {folder} reads text as no tokens at all"):
+        load_policy("moss", folder)
+
+
+def test_a_folder_without_a_config_is_no_checkpoint(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=f"{folder} is no checkpoint folder: it has no config.json"):
+        load_policy("moss", folder)
+
+
 def test_fp16_is_refused_and_bf16_is_not(folder: Path) -> None:
     with pytest.raises(ConfigError, match="fp16"):
         MossPolicy.from_pretrained(folder, dtype=torch.float16)

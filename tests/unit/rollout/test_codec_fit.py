@@ -8,7 +8,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from elocution.codecs.tiny import MelSettings, TinyCodec
+from elocution.codecs.mel import MelSettings
+from elocution.codecs.tiny import TinyCodec
 from elocution.errors import CodecError, ConfigError
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rollout.codec_fit import check_codec

@@ -151,7 +151,9 @@ def test_a_restart_that_fails_is_followed_by_another(tmp_path: Path) -> None:
 
 def test_the_environment_is_added_to_and_taken_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELOCUTION_TEST_GONE", "1")
-    show = "import os; print({k: v for k, v in os.environ.items() if k.startswith('ELOCUTION_TEST')})"
+    for name in ("RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):  # of a process of torchrun
+        monkeypatch.setenv(name, "1")
+    show = "import os; print({k: v for k, v in os.environ.items() if k.startswith(('ELOCUTION_TEST', 'RANK', 'LOCAL_', 'MASTER_', 'TORCHEL'))})"
     server = LaunchedServer(
         ServerLaunch(
             command=lambda port: [sys.executable, "-c", show],

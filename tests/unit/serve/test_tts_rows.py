@@ -11,7 +11,7 @@ import soundfile
 import torch
 from starlette.testclient import TestClient
 
-from elocution.codecs.tiny import MelSettings
+from elocution.codecs.mel import MelSettings
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.rollout.agreement import score_completions
 from elocution.rollout.sync.base import Probe

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elocution.codecs import load_codec
-from elocution.codecs.tiny import MelSettings
+from elocution.codecs.mel import MelSettings
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.data.prompts import load_prompts
 from elocution.data.voices import VoiceReader

@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from elocution.codecs.tiny import MelSettings, TinyCodec
+from elocution.codecs.mel import MelSettings
+from elocution.codecs.tiny import TinyCodec
 from elocution.config.load import load_config
 from elocution.config.tree import RunConfig
 from elocution.errors import ConfigError, DataError

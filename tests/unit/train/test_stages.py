@@ -1,25 +1,29 @@
 """Draw, decode and score with a scripted engine and reward: whatever the timing, the groups are the same."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import pytest
+import torch.distributed as dist
 from numpy.typing import NDArray
 
-from elocution.errors import RewardError, RewardUnavailable
+from elocution.errors import EngineError, RewardError, RewardUnavailable, WorldError
 from elocution.rewards import Reward
 from elocution.rewards.base import Known, Pending
 from elocution.rollout.base import RolloutRequest
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.testing.policies import small_llasa
+from elocution.train.courier import Courier
 from elocution.train.mirror import Snapshot, capture, mirror_of
-from elocution.train.pipeline import Pipeline, Stage
-from elocution.train.stages import Job, decode_stage, draw_stage, score_stage
+from elocution.train.pipeline import Inputs, Pipeline, Stage
+from elocution.train.stages import Drawn, Job, deal_stage, decode_stage, draw_stage, receive_stage, score_stage
+from elocution.train.world import dealt_back
 from elocution.types import Audio, Completion, Rollout, RolloutGroup, Score, Utterance
 
 POLICY = small_llasa(seed=1)
@@ -93,6 +97,27 @@ def job(number: int = 0, *, version: int = 0, alike: bool = False) -> Job:
     return Job(UTTERANCES, seeds, 1.0, Snapshot(version))
 
 
+def speaker_of(engine: TorchEngine, codec: ToneCodec | None = None) -> Speaker:
+    return Speaker(POLICY, engine, codec or ToneCodec(), max_codes_per_char=2.0, min_codes=10)
+
+
+def pipeline_of(
+    first: Callable[[Inputs[Job]], Generator[Drawn, None, None]],
+    speaker: Speaker,
+    reward: Reward,
+    *,
+    max_unscored_share: float = 0.2,
+) -> Pipeline[Job, list[RolloutGroup]]:
+    return Pipeline(
+        [
+            Stage("rollout", first, 5),
+            Stage("decode", decode_stage(speaker, reward), 5),
+            Stage("score", score_stage(reward, max_unscored_share=max_unscored_share), 1),
+        ],
+        consumer="learn",
+    )
+
+
 def run(
     jobs: Sequence[Job],
     reward: Reward,
@@ -102,16 +127,9 @@ def run(
     max_unscored_share: float = 0.2,
 ) -> list[list[RolloutGroup]]:
     engine = engine or ShuffledEngine(0)
-    speaker = Speaker(POLICY, engine, codec or ToneCodec(), max_codes_per_char=2.0, min_codes=10)
-    pipeline: Pipeline[Job, list[RolloutGroup]] = Pipeline(
-        [
-            Stage("rollout", draw_stage(engine, speaker, POLICY), 5),
-            Stage("decode", decode_stage(speaker, reward), 5),
-            Stage("score", score_stage(reward, max_unscored_share=max_unscored_share), 1),
-        ],
-        consumer="learn",
-    )
-    with pipeline:
+    speaker = speaker_of(engine, codec)
+    stages = pipeline_of(draw_stage(engine, speaker, POLICY), speaker, reward, max_unscored_share=max_unscored_share)
+    with stages as pipeline:
         for each in jobs:
             pipeline.put(each)
         found = [pipeline.get() for _ in jobs]
@@ -239,3 +257,63 @@ def test_a_streaming_reward_that_raises_is_named_and_leaves_no_thread(place: str
     with pytest.raises(RewardError, match=f"Raises failed: TimeoutError: no answer to {place}"):
         run([job()], Raises(place))
     assert threading.active_count() == before
+
+
+def couriers(size: int) -> list[Courier]:
+    first = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    others = [dist.TCPStore("localhost", first.port, is_master=False, wait_for_workers=False) for _ in range(1, size)]
+    return [Courier(store, rank=rank, size=size) for rank, store in enumerate([first, *others])]
+
+
+@pytest.mark.parametrize("size", [2, 4])  # four processes for three prompts: one has nothing to do
+def test_s77_what_one_process_draws_for_all_reaches_the_process_of_each_prompt(size: int) -> None:
+    jobs = [job(1, version=3), job(2, version=3), job(3, version=5)]
+    expected = [flat(groups) for groups in run(jobs, StreamingCounter(), engine=ShuffledEngine(0))]
+    engine, ends = ShuffledEngine(1), couriers(size)
+    speaker = speaker_of(engine)
+    deal = deal_stage(engine, speaker, POLICY, ends[0])
+    firsts = [deal, *(receive_stage(speaker, end) for end in ends[1:])]
+    found = []
+    with ExitStack() as stack:
+        pipelines = [stack.enter_context(pipeline_of(first, speaker, StreamingCounter())) for first in firsts]
+        for each in jobs:
+            own = [each, *(each.share(rank, size) for rank in range(1, size))]
+            busy = [(pipeline, part) for pipeline, part in zip(pipelines, own, strict=True) if part.utterances]
+            for pipeline, part in busy:
+                pipeline.put(part)
+            found.append([pipeline.get() or [] for pipeline, _ in busy])
+    assert [flat(dealt_back(shares)) for shares in found] == expected
+    versions = [
+        [{r.completion.policy_version for group in groups for r in group.rollouts} for groups in shares]
+        for shares in found
+    ]
+    assert versions == [[{version}] * min(size, 3) for version in (3, 3, 5)]
+
+
+class BrokenEngine(ShuffledEngine):
+    """Its servers are gone after two completions."""
+
+    def stream(self, requests: Sequence[RolloutRequest]) -> Iterator[tuple[int, int, Completion]]:
+        yield from list(super().stream(requests))[:2]
+        raise EngineError("no server is left")
+
+
+def test_s85_processes_that_wait_for_completions_hear_why_they_will_not_come() -> None:
+    engine, ends = BrokenEngine(0), couriers(2)
+    speaker = speaker_of(engine)
+    first = pipeline_of(deal_stage(engine, speaker, POLICY, ends[0]), speaker, BatchReward())
+    with first, pipeline_of(receive_stage(speaker, ends[1]), speaker, BatchReward()) as second:
+        first.put(job())
+        second.put(job().share(1, 2))
+        with pytest.raises(WorldError, match="process 0, which draws for all, goes no further: no server is left"):
+            second.get()
+        with pytest.raises(EngineError, match="no server is left"):
+            first.get()
+
+
+def test_a_process_that_waits_for_completions_can_be_stopped() -> None:
+    engine, ends = ShuffledEngine(0), couriers(2)
+    speaker = speaker_of(engine)
+    with pipeline_of(receive_stage(speaker, ends[1]), speaker, BatchReward()) as second:
+        second.put(job().share(1, 2))
+        assert second.get(lambda: True) is None
