@@ -19,7 +19,7 @@ from elocution.errors import EngineError, EngineUnavailable, RatioMismatch
 from elocution.policies.base import Policy
 from elocution.rollout.agreement import score_completions
 from elocution.rollout.base import RolloutRequest, in_order
-from elocution.rollout.sglang_answers import check_version, read_ids, read_wanted
+from elocution.rollout.sglang_answers import check_prompt, check_version, read_wanted
 from elocution.rollout.sglang_client import SglangServers
 from elocution.rollout.sglang_ids import IdWire
 from elocution.rollout.sglang_protocol import GenerateRequest, GenerateResponse
@@ -37,14 +37,19 @@ logger = logging.getLogger(__name__)
 # Of the ids that a server draws greedily: another server, or the same with the weights loaded again, begins with as many.
 _SAME_PREFIX = 0.5
 
+_Said = list[NDArray[Any]]
+"""Log-probs or ids of probes."""
+_Difference = Callable[[_Said, _Said], str | None]
+"""In which way two answers are not of the same weights; None if they may be."""
+
 
 @dataclass(frozen=True)
 class _Proven:
     """What the servers said when they were proven, how to ask them again, and why a second answer is another one."""
 
-    ask: Callable[[], list[NDArray[Any]]]
-    said: list[NDArray[Any]]
-    difference: Callable[[list[NDArray[Any]], list[NDArray[Any]]], str | None]
+    ask: Callable[[], _Said]
+    said: _Said
+    difference: _Difference
     temperature: float
 
 
@@ -140,11 +145,7 @@ class SglangEngine:
         """
         return self._prove(lambda: self._greedy(probes), self._greedy_difference)
 
-    def _prove(
-        self,
-        ask: Callable[[], list[NDArray[Any]]],
-        difference: Callable[[list[NDArray[Any]], list[NDArray[Any]]], str | None],
-    ) -> list[NDArray[Any]]:
+    def _prove(self, ask: Callable[[], _Said], difference: _Difference) -> _Said:
         said = ask()
         self._proven = _Proven(ask, said, difference, self.temperature)
         return said
@@ -160,42 +161,50 @@ class SglangEngine:
             for prompt, wanted in asked
         ]
         by_server = []
-        for servers in self._servers.one_by_one():
-            found = []
-            for (prompt, wanted), answer in zip(asked, servers.generate(requests), strict=True):
-                self._check_version(answer)
-                read_ids(answer, prompt.tolist(), 1)
-                found.append(read_wanted(answer, wanted))
+        for answers in self._ask_each(requests):
+            for answer, (prompt, _) in zip(answers, asked, strict=True):
+                check_prompt(answer, prompt.tolist())
+            found = [read_wanted(answer, wanted) for answer, (_, wanted) in zip(answers, asked, strict=True)]
             by_server.append([np.array(found, np.float32)])
-        for other in by_server[1:]:
-            if reason := self._score_difference(by_server[0], other):
-                raise RatioMismatch(f"two SGLang servers give {reason} for the same ids")
+        self._check_agreement(by_server, self._score_difference)
         ends = np.cumsum([len(ids) for _, ids in probes])[:-1]
         return list(np.split(by_server[0][0], ends))
 
-    def _score_difference(self, ones: list[NDArray[Any]], others: list[NDArray[Any]]) -> str | None:
+    def _score_difference(self, ones: _Said, others: _Said) -> str | None:
         apart = max(float(np.abs(one - other).max()) for one, other in zip(ones, others, strict=True))
         return None if apart <= self._settings.max_mean_gap else f"log-probs that differ by {apart:.2e} nats"
 
     def _greedy(self, probes: Sequence[Probe]) -> list[NDArray[np.int64]]:
         asked = [RolloutRequest(p, ((0,),), len(ids) + self._policy.num_channels) for p, ids in probes]
         requests = [self._request(each.prompt_ids, each.max_new, seed=0, temperature=0.0) for each in asked]
-        by_server = []
-        for servers in self._servers.one_by_one():
-            found = []
-            for request, probe, answer in zip(asked, probes, servers.generate(requests), strict=True):
-                self._check_version(answer)
-                found.append(self._wire.read(answer, request).ids[: len(probe.completion_ids)])
-            by_server.append(found)
-        for other in by_server[1:]:
-            if reason := self._greedy_difference(by_server[0], other):
-                raise RatioMismatch(f"two SGLang servers give {reason} for the same prompts")
+        by_server = [
+            [
+                self._wire.read(answer, request).ids[: len(probe.completion_ids)]
+                for answer, request, probe in zip(answers, asked, probes, strict=True)
+            ]
+            for answers in self._ask_each(requests)
+        ]
+        self._check_agreement(by_server, self._greedy_difference)
         return [min(ids, key=lambda own: prefix_share([own], ids[:1])) for ids in zip(*by_server, strict=True)]
 
     @staticmethod
-    def _greedy_difference(ones: list[NDArray[Any]], others: list[NDArray[Any]]) -> str | None:
+    def _greedy_difference(ones: _Said, others: _Said) -> str | None:
         share = prefix_share(ones, others)
         return None if share >= _SAME_PREFIX else f"greedy ids of which {100 * share:.0f} % agree"
+
+    def _ask_each(self, requests: Sequence[GenerateRequest]) -> Iterator[list[GenerateResponse]]:
+        """The answers of each server to all requests, drawn with the version that was loaded."""
+        for servers in self._servers.one_by_one():
+            answers = servers.generate(requests)
+            for answer in answers:
+                self._check_version(answer)
+            yield answers
+
+    @staticmethod
+    def _check_agreement(by_server: Sequence[_Said], difference: _Difference) -> None:
+        for other in by_server[1:]:
+            if reason := difference(by_server[0], other):
+                raise RatioMismatch(f"two SGLang servers give {reason} for the same probes")
 
     def generate(self, requests: Sequence[RolloutRequest]) -> list[list[Completion]]:
         """The completions of each request, in the order of its seeds; errors as in `stream`."""
