@@ -86,7 +86,7 @@ def load_moss_model(path: Path, config: MossTTSDelayConfig, *, dtype: torch.dtyp
     _check_books(path, config.fields.n_vq)
     model = load_model(MossTTSDelayModel, path, config, dtype=dtype)
     check_values(path, model.state_dict().items())
-    model.eval()
+    model.eval()  # type: ignore[no-untyped-call]
     return model
 
 

@@ -77,11 +77,16 @@ def open_courier(world: World, *, wait_s: float) -> Iterator[Courier]:
     wait = timedelta(seconds=wait_s)
     with _explained():
         is_first = world.rank == 0
-        own = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait) if is_first else None
+        own = _store(host, 0, wait, is_master=True) if is_first else None
         port = world.gather(own.port if own else None)[0]
         assert port is not None  # process 0 has told it
-        store = own or dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=wait)
+        store = own or _store(host, port, wait, is_master=False)
     yield Courier(store, rank=world.rank, size=world.size)
+
+
+def _store(host: str, port: int, wait: timedelta, *, is_master: bool) -> Any:
+    # Public, but not declared so.
+    return dist.TCPStore(host, port, is_master=is_master, wait_for_workers=False, timeout=wait)  # type: ignore[attr-defined]
 
 
 @contextmanager
