@@ -28,8 +28,8 @@ class _Failure:
 class Courier:
     """One end of a way from process 0 to each of the others; what is sent arrives in order. For one thread at a time."""
 
-    def __init__(self, store: dist.Store, *, rank: int, size: int) -> None:
-        """`store` is shared by the `size` processes, through a connection of its own in each."""
+    def __init__(self, store: Any, *, rank: int, size: int) -> None:
+        """`store`, of torch.distributed, is shared by the `size` processes through a connection of its own in each."""
         self._store, self._rank, self.size = store, rank, size
         self._sent, self._received = [0] * size, 0
 
