@@ -61,7 +61,7 @@ def train(
 
     SIGTERM or Ctrl-C ends the run at the next stage with a checkpoint; `--resume` continues it.
     """
-    from elocution.config.arithmetic import describe_batch, list_doubts
+    from elocution.config.arithmetic import describe_batch, list_absent, list_doubts
     from elocution.config.load import dump_config, load_config
     from elocution.config.reward_file import read_reward_file
 
@@ -86,6 +86,8 @@ def train(
             typer.echo(dump_config(resolved))
             typer.echo(describe_batch(resolved))
             typer.echo(describe_memory(resolved, processes=place.size))
+            if absent := list_absent(resolved):
+                typer.echo(f"not there yet: {', '.join(absent)}")
         return
     from transformers.utils.logging import disable_progress_bar
 

@@ -2,9 +2,10 @@
 
 import math
 
+from elocution.assets import resolve_path
 from elocution.config.tree import LoraSettings, RunConfig
 
-__all__ = ["describe_batch", "list_doubts"]
+__all__ = ["describe_batch", "list_absent", "list_doubts"]
 
 
 def describe_batch(config: RunConfig) -> str:
@@ -28,6 +29,20 @@ def describe_batch(config: RunConfig) -> str:
             f"= {evaluations * config.eval.sentences} held-out completions",
         ]
     )
+
+
+def list_absent(config: RunConfig) -> list[str]:
+    """The keys of a run whose file or folder is not there, each with its value."""
+    named = {
+        "model.path": config.model.path,
+        "codec.path": config.codec.path,
+        "data.train": config.data.train,
+        "data.held_out": config.data.held_out,
+        "reward.asr_path": config.reward.asr_path,
+        "reward.nll_path": config.reward.nll_path,
+        "eval.judge_path": config.eval.judge_path,
+    }
+    return [f"{key} = {value!r}" for key, value in named.items() if value and not resolve_path(value).exists()]
 
 
 def list_doubts(config: RunConfig) -> list[str]:

@@ -25,7 +25,7 @@ from elocution.eval.guards import AlarmLevel
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
 from elocution.files import write_text_atomically
 from elocution.rewards import load_reward
-from elocution.rewards.languages import check_languages
+from elocution.rewards.languages import check_folders, check_languages
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rewards.watched import WatchedReward
 from elocution.rollout.budgets import describe_budgets, doubt_budgets, doubt_runaways, drawn_rate
@@ -109,6 +109,7 @@ def train(
             if resume and not run.is_writer:
                 checkpoint = _checkpoint_to_resume(run, config)
             check_languages(config.reward, config.data.languages)
+            check_folders(config.reward, config.eval)
             model_path = checkpoint.model_path if checkpoint else None
             parts = build_parts(config, model_path, run_path=run_path, device=device, world=world)
         if run.is_writer:

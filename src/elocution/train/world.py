@@ -4,6 +4,7 @@ Started by `torchrun` or `accelerate launch`, each process runs the whole loop o
 from what all of them have gathered, so that all decide alike. Knows nothing of speech or of models.
 """
 
+import logging
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from elocution.errors import ElocutionError, WorldError
 from elocution.train.launcher import Place
 
 __all__ = ["ALONE", "OneProcess", "SeveralProcesses", "World", "dealt_back", "failing_together", "open_world", "share"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -102,6 +105,8 @@ class SeveralProcesses:
         try:
             yield
         except RuntimeError as error:  # torch.distributed has no narrower class for a lost connection
+            # Said at once: what is still to be put in order may take longer than a launcher waits before it kills.
+            logger.warning("process %d of %d has lost another one, and ends", self.rank, self.size)
             raise WorldError(
                 f"process {self.rank} of {self.size} goes no further, for another one ended or did not come within "
                 f"{self._wait.total_seconds():g} s (train.wait_s); the first error among the processes is the cause. "

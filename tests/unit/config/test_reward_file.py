@@ -74,6 +74,7 @@ def test_s87_the_published_recipe_has_the_published_numbers() -> None:
     assert (reward.alpha_wer, reward.alpha_nll, reward.lambda_wer, reward.lambda_nll) == (3.0, 3.0, 0.6, 0.4)
     assert (config.rollout.group_size, config.rollout.temperature, config.rollout.min_codes) == (8, 1.0, 255)
     assert (train.learning_rate, train.steps, train.prompts_per_step, train.save_every) == (1e-6, 2000, 1, 500)
+    assert (train.lr_schedule, train.lr_min, train.warmup_steps) == ("linear", 0.0, 0)
     assert (algorithm.clip_low, algorithm.clip_high, algorithm.kl_coef, algorithm.truncated) == (0.2, 0.2, 0.0, "keep")
 
 
@@ -81,3 +82,6 @@ def test_s87_the_published_recipe_has_the_published_numbers() -> None:
 def test_every_recipe_runs_dry_without_weights(recipe: Path) -> None:
     shown = CliRunner().invoke(app, ["train", str(recipe), "--dry-run", "--set", "model.path=elsewhere"])
     assert shown.exit_code == 0, shown.output
+    absent = shown.output.splitlines()[-1]
+    assert "not there yet: model.path = 'elsewhere'" in absent
+    assert ("reward.asr_path = 'whisper-large-v3'" in absent) == (recipe.stem != "tiny")
