@@ -1,6 +1,6 @@
 """The sections of the configuration tree that say what a reward listens for, and where. Imports no torch."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -157,8 +157,11 @@ class RewardConfig(StrictConfig):
     """What `clap_similarity` compares a clip with if its prompt has no `description`."""
     clap_quality_text: str = Field(default="High Quality Recording, fluid pleasant performance", min_length=1)
     """What `clap_quality` compares every clip with; the default is MOSS v7's."""
+    expected_rate: dict[str, Annotated[float, Field(gt=0)]] = Field(default={})
+    """Letters and digits a second that `duration_ratio` expects of a language, for example `{en = 14.0}`; where the language
+    has none, those of the recording of the prompt's voice."""
     require_speech: bool = False
-    """A clip in which silero-vad hears no speech takes the lowest reward, whatever a recogniser hears in it."""
+    """No recogniser listens to a clip in which silero-vad hears no speech, and the clip takes the lowest reward."""
     device: str = "cpu"
     """Where models that have a path run, for example `cuda:0`; the others run on the CPU."""
     batch_size: int = Field(default=1, ge=1, le=256)

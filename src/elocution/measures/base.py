@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from elocution.measures.error_rates import EditCounts
 from elocution.types import Audio
 
 __all__ = [
@@ -41,12 +42,13 @@ class Likelihood:
 
     `nll` is the negative log-likelihood of the text, nats per unit of it, lower is better; infinite if the clip is too
     short to hold the text. Units are what the scorer counts in, phonemes or tokens: `num_wanted` make up the text,
-    `num_heard` were heard, whichever they were.
+    `num_heard` were heard, whichever they were. `phonemes` are the edits between the two where the units are phonemes.
     """
 
     nll: float
     num_wanted: int
     num_heard: int
+    phonemes: EditCounts | None = None
 
     @property
     def is_speech(self) -> bool:

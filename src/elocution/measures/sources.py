@@ -58,6 +58,8 @@ def build_source(name: str, config: RewardConfig) -> Measure:
             from elocution.measures.prosody import repeated_share
 
             return _one_by_one(lambda clip: {"repeated_share": repeated_share(clip.codes)})
+        case "pace":
+            return _pace(config)
         case "clip":
             return _one_by_one(lambda clip: {"duration_s": clip.audio.duration_s})
     raise ValueError(f"there is no source {name!r} of facts")
@@ -82,6 +84,37 @@ def _speaker(config: RewardConfig) -> Measure:
         return [{"speaker_similarity": float(value)} for value in found]
 
     return measure
+
+
+def _pace(config: RewardConfig) -> Measure:
+    """Seconds spoken against seconds expected, by the rate of the config for the language, else by the pace of the voice."""
+    from elocution.measures.prosody import count_letters, spoken_s
+
+    paces: dict[tuple[Path | bytes, str], float] = {}
+
+    def pace_of_voice(clip: SpokenText) -> float:
+        letters = count_letters(normalize(clip.voice.text, clip.language)) if clip.voice else 0
+        if clip.voice is None or clip.voice.audio is None or not letters:
+            raise DataError(
+                f"reward.expected_rate has no {clip.language!r}, and the prompt has no voice with recording and words"
+            )
+        key = (_key(clip.voice.audio), clip.voice.text)
+        if key not in paces:
+            seconds = spoken_s(read_audio(clip.voice.audio))
+            if not seconds:
+                raise DataError("the recording of the prompt's voice is silent, and has no pace")
+            paces[key] = letters / seconds
+        return paces[key]
+
+    def measure(clip: SpokenText) -> dict[str, float | None]:
+        rate = config.expected_rate.get(clip.language) or pace_of_voice(clip)
+        expected = count_letters(normalize(clip.text, clip.language)) / rate
+        return {
+            "expected_duration_s": expected or None,
+            "duration_ratio": spoken_s(clip.audio) / expected if expected else None,
+        }
+
+    return _one_by_one(measure)
 
 
 def _recording(clip: SpokenText) -> Path | bytes:

@@ -1,6 +1,7 @@
 """Rewards of a user's own as parts of a composite: each judges one clip at a time, in the process that listens to it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class PartsListener:
                 failures[name] = score.error or ""
             else:
                 facts[name] = score.value
-        return Findings(facts, failures, found.transcript)
+        return replace(found, facts=facts, failures=failures)
 
 
 def _entered(name: str, config: RewardConfig) -> Reward:

@@ -33,6 +33,11 @@ __all__ = ["Clip", "ClipScorer", "ScoringQueue", "Status", "Verdict", "describe_
 
 logger = logging.getLogger(__name__)
 
+# Of `[reward]`: where and how fast clips are heard, not what they score.
+_NO_MATTER = {
+    *("workers", "device", "batch_size", "timeout_s", "call_timeout_s", "max_unscored_share", "self_test", "remote"),
+}
+
 
 class Status(StrEnum):
     """Whether there is a score: of what was heard; the lowest, for no speech; or none, because the scorer failed."""
@@ -91,7 +96,7 @@ class Verdict:
 
 def describe_version(reward: RewardConfig, codec: CodecConfig) -> str:
     """Equal for servers that give the same clip the same score: a digest of reward, codec, normaliser and release."""
-    settings = reward.model_dump_json(exclude={"workers", "timeout_s", "max_unscored_share", "self_test", "remote"})
+    settings = reward.model_dump_json(exclude=_NO_MATTER)
     text = "\n".join([__version__, NORMALIZER_VERSION, settings, codec.model_dump_json()])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -140,7 +145,15 @@ class ClipScorer:
         except ElocutionError as error:
             logger.error("%s", error)
             return [_failed(f"{type(error).__name__}: {error}") for _ in rollouts]
+        self._metrics.gated.inc(
+            sum(_cost_nothing(score, rollout) for score, rollout in zip(scores, rollouts, strict=True))
+        )
         return [Verdict(score, rollout.outcome) for score, rollout in zip(scores, rollouts, strict=True)]
+
+
+def _cost_nothing(score: Score, rollout: Rollout) -> bool:
+    """Whether no recogniser listened: there was no sound, or the reward's gate found no speech in it."""
+    return rollout.outcome is not Outcome.SPEECH or bool(score.raw.get("gated"))
 
 
 def _failed(reason: str) -> Verdict:

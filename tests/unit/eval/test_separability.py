@@ -73,7 +73,14 @@ def test_a_summary_counts_compares_and_correlates() -> None:
     scored, clean_s = score_clips(Loudest(), clips)  # type: ignore[arg-type]
     assert len(scored) == 4 * (len(CONTROLS) - 1)  # no voice was asked for, so none is wrong
     summary = summarize(scored, clean_s)
-    assert summary["controls"]["silent"] == {"clips": 4, "unscored": 4, "mean": None, "std": None, "auc_of_clean": None}
+    assert summary["controls"]["silent"] == {
+        "clips": 4,
+        "unscored": 4,
+        "mean": None,
+        "std": None,
+        "error_rates": {},
+        "auc_of_clean": None,
+    }
     assert summary["controls"]["reversed"]["auc_of_clean"] == 0.5
     assert summary["controls"]["wrong words"]["auc_of_clean"] == 0.5
     assert summary["controls"]["noisy"]["auc_of_clean"] < 0.5  # this reward likes noise, and that is shown
