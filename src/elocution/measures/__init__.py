@@ -43,6 +43,7 @@ TRANSCRIBERS = {
     "sherpa-sensevoice": "elocution.measures.sherpa:SherpaSenseVoice",
     "sherpa-paraformer": "elocution.measures.sherpa:SherpaParaformer",
     "parakeet": "elocution.measures.parakeet:ParakeetCtc",
+    "parakeet-tdt": "elocution.measures.parakeet:ParakeetTdt",
 }
 PHONEME_SCORERS = {
     "hama": "elocution.measures.hama:HamaScorer",

@@ -60,20 +60,20 @@ def hear_speech(hear: Hear, clips: Sequence[SpokenText], speech_shares: Sequence
     return [found[index] for index in range(len(clips))]
 
 
-def build_hearing(config: RewardConfig, *, words: bool, likelihood: bool) -> Hear:
-    """The recognisers of the config, of which one that transcribes and scores hears each clip once.
+def build_hearing(config: RewardConfig, *, words: bool, likelihood: bool, device: str = "cpu") -> Hear:
+    """The recognisers of the config, on `device`, of which one that transcribes and scores hears each clip once.
 
     Where both are asked and are two, the words of a clip in which no phoneme was heard are not looked for.
 
     Raises: ConfigError if there is no such class, or it cannot be built.
     """
-    scorer = load_phoneme_scorer(config.nll, path=config.nll_path, device=config.device) if likelihood else None
+    scorer = load_phoneme_scorer(config.nll, path=config.nll_path, device=device) if likelihood else None
     is_same = (config.asr, config.asr_path) == (config.nll, config.nll_path) and not config.asr_by_language
     if words and is_same and isinstance(scorer, HearsAndScores):
         return _in_one_pass(scorer)
-    transcriber = load_transcriber(config.asr, path=config.asr_path, device=config.device) if words else None
+    transcriber = load_transcriber(config.asr, path=config.asr_path, device=device) if words else None
     if transcriber is not None and config.asr_by_language:
-        transcriber = Routes(transcriber, config.asr_by_language, device=config.device)
+        transcriber = Routes(transcriber, config.asr_by_language, device=device)
     return _one_after_the_other(scorer, transcriber)
 
 

@@ -26,17 +26,17 @@ _UNITS = {
 }
 
 
-def build_listener(wanted: Collection[str], config: RewardConfig) -> "Listener":
-    """A listener for the facts `wanted`, and for speech if the config requires it.
+def build_listener(wanted: Collection[str], config: RewardConfig, device: str = "cpu") -> "Listener":
+    """A listener for the facts `wanted`, and for speech if the config requires it; models that have a path are on `device`.
 
     Raises: ConfigError if there is no such fact, or a path is missing; MissingDependency if a package is absent.
     """
     if unknown := sorted(set(wanted) - FACTS.keys()):
         raise ConfigError(f"there is no measure {', '.join(unknown)}; known are {', '.join(FACTS)}")
     by = {FACTS[name].by for name in wanted} | ({"voice"} if config.require_speech else set())
-    hear = build_hearing(config, words="recogniser" in by, likelihood="phonemes" in by)
+    hear = build_hearing(config, words="recogniser" in by, likelihood="phonemes" in by, device=device)
     rest = sorted(by - {"recogniser", "phonemes"})
-    return Listener(tuple(wanted), hear, {name: build_source(name, config) for name in rest})
+    return Listener(tuple(wanted), hear, {name: build_source(name, config, device) for name in rest})
 
 
 class Listener:

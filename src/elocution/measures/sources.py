@@ -24,17 +24,17 @@ Measure = Callable[[Sequence[SpokenText]], Sequence[Mapping[str, float | None]]]
 """Facts of each clip, None where it has nothing to take one from; the other clips do not change them."""
 
 
-def build_source(name: str, config: RewardConfig) -> Measure:
-    """The source `name` of `elocution.measures.facts.FACTS`; loads its model.
+def build_source(name: str, config: RewardConfig, device: str = "cpu") -> Measure:
+    """The source `name` of `elocution.measures.facts.FACTS`; loads its model, on `device` if it has a path.
 
     Raises: ConfigError if a path is missing or wrong; MissingDependency if a package is; CheckpointError if a folder does not
     hold the model.
     """
     match name:
         case "speaker":
-            return _speaker(config)
+            return _speaker(config, device)
         case "clap":
-            return _clap(config)
+            return _clap(config, device)
         case "voice":
             from elocution.measures.voice_activity import SileroDetector
 
@@ -69,8 +69,8 @@ def _one_by_one(measure: Callable[[SpokenText], Mapping[str, float | None]]) -> 
     return lambda clips: [measure(clip) for clip in clips]
 
 
-def _speaker(config: RewardConfig) -> Measure:
-    encoder = load_speaker_encoder(config.speaker, path=config.speaker_path, device=config.device)
+def _speaker(config: RewardConfig, device: str) -> Measure:
+    encoder = load_speaker_encoder(config.speaker, path=config.speaker_path, device=device)
     references: dict[Path | bytes, NDArray[np.float32]] = {}  # by file, or by digest of what it holds
 
     def measure(clips: Sequence[SpokenText]) -> list[dict[str, float | None]]:
@@ -127,10 +127,10 @@ def _key(recording: Path | bytes) -> Path | bytes:
     return hashlib.blake2b(recording, digest_size=16).digest() if isinstance(recording, bytes) else recording
 
 
-def _clap(config: RewardConfig) -> Measure:
+def _clap(config: RewardConfig, device: str) -> Measure:
     from elocution.measures.clap import ClapScorer
 
-    scorer = ClapScorer(config.clap_path, device=config.device)
+    scorer = ClapScorer(config.clap_path, device=device)
 
     def measure(clips: Sequence[SpokenText]) -> list[dict[str, float | None]]:
         own = [clip.description or config.clap_text for clip in clips]

@@ -85,8 +85,8 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
         super().__init__(
             pool
             or ScoringPool(
-                partial(build_parts_listener, self._wanted, config),
-                workers=config.workers,
+                *[partial(build_parts_listener, self._wanted, config, device) for device in config.devices],
+                workers=config.num_workers,
                 timeout_s=config.timeout_s,
                 batch_size=config.batch_size,
             )

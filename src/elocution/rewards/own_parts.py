@@ -29,15 +29,17 @@ def check_own_part(fact: str) -> None:
     _reward_class(fact)
 
 
-def build_parts_listener(wanted: Sequence[str], config: RewardConfig) -> "PartsListener":
+def build_parts_listener(wanted: Sequence[str], config: RewardConfig, device: str = "cpu") -> "PartsListener":
     """A listener for measures and rewards of a user's own alike; the value of such a reward is its fact.
 
-    Such a reward is built with the whole section and entered once for each scoring process, and ends with it.
+    Such a reward is built with the whole section, of whose devices it sees the one of its process, and entered once for
+    each scoring process, and ends with it.
 
     Raises: ConfigError if there is no such measure, or a reward cannot be built.
     """
-    listener = build_listener([name for name in wanted if not is_own_part(name)], config)
-    return PartsListener(listener, {name: _entered(name, config) for name in wanted if is_own_part(name)})
+    listener = build_listener([name for name in wanted if not is_own_part(name)], config, device)
+    own = config.model_copy(update={"devices": (device,)})
+    return PartsListener(listener, {name: _entered(name, own) for name in wanted if is_own_part(name)})
 
 
 class PartsListener:

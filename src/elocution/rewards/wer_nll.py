@@ -82,8 +82,8 @@ class WerNllReward(ListeningReward[SaidText, Heard]):
         super().__init__(
             pool
             or ScoringPool(
-                partial(WordListener, config),
-                workers=config.workers,
+                *[partial(WordListener, config, device) for device in config.devices],
+                workers=config.num_workers,
                 timeout_s=config.timeout_s,
                 batch_size=config.batch_size,
             )
@@ -116,12 +116,12 @@ class WerNllReward(ListeningReward[SaidText, Heard]):
 
 
 class WordListener:
-    """Hears clips one by one or together."""
+    """Hears clips one by one or together; models that have a path are on `device`."""
 
-    def __init__(self, config: RewardConfig) -> None:
-        self._hear = build_hearing(config, words=True, likelihood=True)
+    def __init__(self, config: RewardConfig, device: str = "cpu") -> None:
+        self._hear = build_hearing(config, words=True, likelihood=True, device=device)
         self._compared = partial(compare_by, config.metric, config.normalizer)
-        self._voice = build_source("voice", config) if config.require_speech else None
+        self._voice = build_source("voice", config, device) if config.require_speech else None
 
     def __call__(self, clip: SaidText) -> Heard:
         return _raise_or_give(self._heard([clip])[0])

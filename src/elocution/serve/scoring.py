@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 # Of `[reward]`: where and how fast clips are heard, not what they score.
 _NO_MATTER = {
-    *("workers", "device", "batch_size", "timeout_s", "call_timeout_s", "max_unscored_share", "self_test", "remote"),
+    *("workers", "devices", "batch_size", "timeout_s", "call_timeout_s", "max_unscored_share", "self_test", "remote"),
 }
 
 
