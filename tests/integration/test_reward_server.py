@@ -109,7 +109,14 @@ def test_tritons_client_finds_server_and_models_alive(triton: InferenceServerCli
     metadata = triton.get_model_metadata(NAME)
     names = [one["name"] for one in metadata["inputs"]]
     assert names[:4] == ["TOKENS", "TOKEN_LENS", "GT_TEXT", "LANGUAGE"]
-    assert set(names[4:]) == {"PROMPT_WAV", "PROMPT_WAV_LENS", "PROMPT_SAMPLE_RATE", "DESCRIPTION"}
+    assert set(names[4:]) == {
+        "PROMPT_WAV",
+        "PROMPT_WAV_LENS",
+        "PROMPT_SAMPLE_RATE",
+        "PROMPT_TEXT",
+        "DESCRIPTION",
+        "EMOTION",
+    }
     assert [one["name"] for one in metadata["outputs"]][:2] == ["REWARDS", "TRANSCRIPTS"]
 
 

@@ -18,7 +18,7 @@ def score(
     path: Annotated[
         str,
         typer.Argument(
-            help="A folder of recordings with texts beside them, or a manifest (.jsonl: audio, text, optionally prompt_audio, description)."
+            help="A folder of recordings with texts beside them, or a manifest (.jsonl: audio, text, optionally prompt_audio, description, emotion, control)."
         ),
     ],
     config: Annotated[
@@ -30,6 +30,9 @@ def score(
 ) -> None:
     """Runs the reward over recordings, as they are and spoiled in known ways.
 
+    Where the rows of a manifest say in `control` what is wrong with a clip ("noisy", "wrong speaker"), and leave it out where
+    nothing is, the recordings are compared as they are, and nothing is spoiled.
+
     Prints a table of the clips, how well the reward tells the clean ones from the spoiled ones (AUC: 1 separates, 0.5 does
     not), how many are at its upper end, how its parts correlate, and what a clip costs. Try it before a night of training: a
     reward that cannot tell noise from speech will teach noise.
@@ -37,7 +40,7 @@ def score(
     from elocution.audio import read_audio
     from elocution.config.load import load_config
     from elocution.data.clips import open_clips
-    from elocution.eval.separability import score_clips, summarize
+    from elocution.eval.separability import score_clips, score_labelled, summarize
     from elocution.files import write_text_atomically
     from elocution.rewards import load_reward
     from elocution.types import Utterance
@@ -49,13 +52,14 @@ def score(
     loaded = [clips[index] for index in range(count)]
     sounds = [
         (
-            Utterance(clip.id, clip.text, clip.language, clip.voice, clip.description),
+            Utterance(clip.id, clip.text, clip.language, clip.voice, clip.description, emotion=clip.emotion),
             read_audio(clip.audio),
         )
         for clip in loaded
     ]
+    controls = [clip.control for clip in loaded]
     with load_reward(load_config(config, overrides or []).reward) as reward:
-        scored, listening_s = score_clips(reward, sounds)
+        scored, listening_s = score_labelled(reward, sounds, controls) if any(controls) else score_clips(reward, sounds)
     summary = summarize(scored, listening_s)
     for clip in scored:
         if clip.control == "clean":

@@ -151,12 +151,18 @@ class RewardConfig(StrictConfig):
     """Speaker encoder behind `speaker_similarity`: a name of the table in docs/rewards.md, or `module:Class`."""
     speaker_path: str = ""
     """Checkpoint folder of `speaker`, where it needs one."""
+    clap: str = "clap"
+    """What `clap_similarity` and `clap_quality` are measured with: `clap`, as transformers runs it, or `module:Class`."""
     clap_path: str = ""
     """Checkpoint folder of the CLAP model behind `clap_similarity` and `clap_quality`."""
     clap_text: str = ""
     """What `clap_similarity` compares a clip with if its prompt has no `description`."""
     clap_quality_text: str = Field(default="High Quality Recording, fluid pleasant performance", min_length=1)
     """What `clap_quality` compares every clip with; the default is MOSS v7's."""
+    utmos_path: str = ""
+    """Folder of `utmos`, with `utmos_state_dict.pt`."""
+    emotion_path: str = ""
+    """Folder of the emotion2vec model behind `emotion_probability`, as funasr loads it."""
     expected_rate: dict[str, Annotated[float, Field(gt=0)]] = Field(default={})
     """Letters and digits a second that `duration_ratio` expects of a language, for example `{en = 14.0}`; where the language
     has none, those of the recording of the prompt's voice."""

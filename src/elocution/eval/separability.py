@@ -10,11 +10,12 @@ import numpy as np
 from scipy.signal import resample_poly
 from scipy.stats import spearmanr
 
+from elocution.errors import DataError
 from elocution.measures.error_rates import EditCounts, corpus_error_rate, edits_from_row
 from elocution.rewards import Reward, score_all
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
 
-__all__ = ["CONTROLS", "ScoredClip", "area_under_curve", "score_clips", "summarize"]
+__all__ = ["CONTROLS", "ScoredClip", "area_under_curve", "score_clips", "score_labelled", "summarize"]
 
 _NOISE_DB = -5.0
 
@@ -94,6 +95,31 @@ def score_clips(
             ScoredClip(utterance.id, control, utterance.text, sound.duration_s, score)
             for (utterance, _), sound, score in zip(clips, sounds, scores, strict=True)
         ]
+    return scored, listening_s
+
+
+def score_labelled(
+    reward: Reward, clips: Sequence[tuple[Utterance, Audio]], labels: Sequence[str]
+) -> tuple[list[ScoredClip], float]:
+    """The scores of recordings of which `labels` say what is wrong, empty for a clean one, and the seconds that the clean took.
+
+    Raises: DataError if none is clean; RewardError if the reward breaks its contract.
+    """
+    if "" not in labels:
+        raise DataError("every clip has a control; leave it out where nothing is wrong with the clip")
+    scored: list[ScoredClip] = []
+    listening_s = 0.0
+    for control in (*sorted({*labels} - {""}), ""):  # the clean ones last: by then every process has started
+        own = [clip for clip, label in zip(clips, labels, strict=True) if label == control]
+        rollouts = [_rollout(utterance, sound) for utterance, sound in own]
+        started = time.perf_counter()
+        scores = score_all(reward, rollouts)
+        listening_s = time.perf_counter() - started
+        found = [
+            ScoredClip(utterance.id, control or "clean", utterance.text, sound.duration_s, score)
+            for (utterance, sound), score in zip(own, scores, strict=True)
+        ]
+        scored = scored + found if control else found + scored
     return scored, listening_s
 
 

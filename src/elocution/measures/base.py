@@ -13,6 +13,7 @@ from elocution.types import Audio
 __all__ = [
     "BatchScorer",
     "BatchTranscriber",
+    "DescriptionScorer",
     "HearsAndScores",
     "Likelihood",
     "PhonemeScorer",
@@ -82,6 +83,13 @@ class HearsAndScores(Protocol):
         self, clips: Sequence[Audio], texts: Sequence[str], languages: Sequence[str]
     ) -> list[tuple[str, Likelihood]]:
         """Transcript and likelihood of each text in its clip; the other clips do not change them."""
+
+
+class DescriptionScorer(Protocol):
+    """Says how well clips fit descriptions in English words."""
+
+    def similarities(self, clips: Sequence[Audio], descriptions: Sequence[Sequence[str]]) -> list[list[float]]:
+        """Cosines of each clip and each of its descriptions, of which it has one or more, in [-1, 1]; higher fits better."""
 
 
 class SpeakerEncoder(Protocol):

@@ -37,6 +37,8 @@ FACTS: Mapping[str, Fact] = {
     "distillmos": Fact("predicted mean opinion score, 1 to 5", True, "distillmos"),
     "dnsmos": Fact("predicted mean opinion score, overall, 1 to 5", True, "dnsmos"),
     "dnsmos_p808": Fact("predicted mean opinion score after P.808, 1 to 5", True, "dnsmos"),
+    "utmos": Fact("predicted mean opinion score, 1 to 5", True, "utmos"),
+    "emotion_probability": Fact("probability of the prompt's emotion, 0 to 1", True, "emotion"),
     "speech_share": Fact("share of the clip in which somebody speaks", None, "voice"),
     "speech_pause_share": Fact("share of the clip between two stretches of speech", None, "voice"),
     "f0_hz": Fact("Hz, median", None, "prosody"),
@@ -59,7 +61,7 @@ FACTS: Mapping[str, Fact] = {
 class SpokenText:
     """A clip, what it should say, the codes that it was made of, whose voice it should have and what it should sound like.
 
-    Shapes: `codes` [F, Q]. `description` is in English, and empty where it is not known.
+    Shapes: `codes` [F, Q]. `description` and `emotion`, the name of a feeling, are in English, and empty where not known.
     """
 
     audio: Audio
@@ -68,6 +70,7 @@ class SpokenText:
     codes: NDArray[np.int64]
     voice: Voice | None = None
     description: str = ""
+    emotion: str = ""
 
 
 @dataclass(frozen=True, slots=True)

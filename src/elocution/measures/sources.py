@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from elocution.audio import read_audio
 from elocution.config.rewards import RewardConfig
 from elocution.errors import DataError
-from elocution.measures import load_speaker_encoder
+from elocution.measures import load_description_scorer, load_speaker_encoder
 from elocution.measures.facts import SpokenText
 from elocution.text.normalize import normalize
 
@@ -50,6 +50,16 @@ def build_source(name: str, config: RewardConfig, device: str = "cpu") -> Measur
 
             rater = Dnsmos()
             return _one_by_one(lambda clip: rater.rate(clip.audio))
+        case "utmos":
+            from elocution.measures.quality import Utmos
+
+            learner = Utmos(config.utmos_path, device=device)
+            return _one_by_one(lambda clip: learner.rate(clip.audio))
+        case "emotion":
+            from elocution.measures.emotion import Emotion2vec
+
+            feeling = Emotion2vec(config.emotion_path, device=device)
+            return _one_by_one(lambda clip: {"emotion_probability": feeling.probability(clip.audio, clip.emotion)})
         case "prosody":
             from elocution.measures.prosody import measure_prosody
 
@@ -128,9 +138,7 @@ def _key(recording: Path | bytes) -> Path | bytes:
 
 
 def _clap(config: RewardConfig, device: str) -> Measure:
-    from elocution.measures.clap import ClapScorer
-
-    scorer = ClapScorer(config.clap_path, device=device)
+    scorer = load_description_scorer(config.clap, path=config.clap_path, device=device)
 
     def measure(clips: Sequence[SpokenText]) -> list[dict[str, float | None]]:
         own = [clip.description or config.clap_text for clip in clips]

@@ -94,7 +94,9 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
 
     def _task(self, rollout: Rollout, audio: Audio) -> SpokenText:
         asked = rollout.utterance
-        return SpokenText(audio, asked.text, asked.language, rollout.codes, asked.voice, asked.description)
+        return SpokenText(
+            audio, asked.text, asked.language, rollout.codes, asked.voice, asked.description, asked.emotion
+        )
 
     def _score(self, found: Findings) -> Score:
         if found.transcript == "":

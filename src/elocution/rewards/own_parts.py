@@ -85,5 +85,5 @@ def _reward_class(name: str) -> type:
 def _rollout(clip: SpokenText) -> Rollout:
     """The clip as a reward sees it; ids and log-probs stay where the policy is."""
     completion = Completion(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32), FinishReason.STOP, 0)
-    asked = Utterance("", clip.text, clip.language, clip.voice, clip.description)
+    asked = Utterance("", clip.text, clip.language, clip.voice, clip.description, emotion=clip.emotion)
     return Rollout(asked, completion, clip.codes, clip.audio, Outcome.SPEECH)

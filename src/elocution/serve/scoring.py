@@ -49,14 +49,19 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """A text and what is meant to say it, in whose voice and how. Shapes: codes [F, Q] int64; both sounds may be empty."""
+    """A text and what is meant to say it, in whose voice (of which `voice_text` are the words) and how.
+
+    Shapes: codes [F, Q] int64; both sounds may be empty.
+    """
 
     text: str
     language: str
     sound: NDArray[np.int64] | Audio
     duration_s: float
     voice: Audio | None = None
+    voice_text: str = ""
     description: str = ""
+    emotion: str = ""
 
     def key(self) -> bytes:
         """Equal for clips that must score the same."""
@@ -166,15 +171,16 @@ def _rollout(clip: Clip, audio: Audio | None) -> Rollout:
     completion = Completion(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32), FinishReason.STOP, 0)
     # A waveform has no codes to count; whether there is any sound decides.
     outcome = classify_outcome(codes, audio, FinishReason.STOP)
-    asked = Utterance("", clip.text, clip.language, _voice(clip.voice) if clip.voice else None, clip.description)
+    voice = _voice(clip.voice, clip.voice_text) if clip.voice else None
+    asked = Utterance("", clip.text, clip.language, voice, clip.description, emotion=clip.emotion)
     return Rollout(asked, completion, codes, audio, outcome)
 
 
-def _voice(recording: Audio) -> Voice:
+def _voice(recording: Audio, text: str) -> Voice:
     """The voice that measures compare with; it has no codes, because nothing speaks in it here."""
     sound = encode_wav(recording, exact=True)
     name = hashlib.blake2b(sound, digest_size=8).hexdigest()
-    return Voice(name, "", np.zeros((0, 1), np.int64), sound)
+    return Voice(name, text, np.zeros((0, 1), np.int64), sound)
 
 
 class ScoringQueue:
