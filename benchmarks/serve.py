@@ -1,7 +1,7 @@
 """The reward server under load against the same models called directly, and the cost of everything around a scorer.
 
-64 clients ask for a minute in all, in turns with the direct calls, so that both meet the same load of the machine; each
-answer is compared with the direct one. Then 512 clips and a scorer that sleeps. Fails if an answer is wrong, lost or
+64 clients ask for a minute without a pause; half of the direct calls come before it and half after, so that both meet the same load
+of the machine, and each answer is compared with the direct one. Then 512 clips and a scorer that sleeps. Fails if an answer is wrong, lost or
 crossed, or a bound is not met. Nothing is remembered between requests.
 """
 
@@ -40,7 +40,7 @@ from elocution.serve.metrics import RewardMetrics
 from elocution.serve.scoring import Clip, ClipScorer, Verdict
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Utterance
 
-WORKERS, CLIENTS, PROMPTS, READINGS, ROUNDS = 2, 64, 32, 8, 4
+WORKERS, CLIENTS, PROMPTS, READINGS = 2, 64, 32, 8
 LEAST_SHARE = 0.85
 SLEEPING_CLIPS, SLEEPING_WORKERS, MOST_OF_IDEAL = 512, 16, 1.2
 MODEL = "token2wav_asr"
@@ -113,9 +113,15 @@ def ask(client: httpx2.Client, url: str, number: int, clip: Clip) -> dict[str, A
     return {"id": answer["id"]} | {output["name"]: output["data"][0] for output in answer["outputs"]}
 
 
-def load_server(url: str, clips: Sequence[Clip], numbers: Iterator[int], seconds: float, load: Load) -> None:
+def score_directly(scorer: ClipScorer, clips: Sequence[Clip]) -> tuple[list[Verdict], float]:
+    """The verdicts in one batch, and the seconds that they took."""
+    started = time.perf_counter()
+    return scorer(clips), time.perf_counter() - started
+
+
+def load_server(url: str, clips: Sequence[Clip], seconds: float, load: Load) -> None:
     """Adds to `load` what `CLIENTS` clients see that each send one clip after the other, until all have ended."""
-    lock = threading.Lock()
+    lock, numbers = threading.Lock(), count()
     client = httpx2.Client(timeout=600, limits=httpx2.Limits(max_connections=CLIENTS), trust_env=False)
     started = time.perf_counter()
 
@@ -147,18 +153,16 @@ def load_server(url: str, clips: Sequence[Clip], numbers: Iterator[int], seconds
 
 def bench_load(seconds: float) -> list[str]:
     """Prints the comparison; returns what is not as it must be."""
-    clips, load, numbers = speak_clips(), Load(), count()
-    verdicts: list[Verdict] = []
-    direct_s = 0.0
+    clips, load = speak_clips(), Load()
     config = load_config(None, [f"reward.workers={WORKERS}"])
     with server(f"reward.workers={WORKERS}") as url, load_reward(config.reward) as reward:
         scorer = ClipScorer(reward, CODEC, RewardMetrics())
         scorer(clips[: 2 * WORKERS])  # the processes have started
-        for part in range(ROUNDS):
-            started = time.perf_counter()
-            verdicts += scorer(clips[part * len(clips) // ROUNDS : (part + 1) * len(clips) // ROUNDS])
-            direct_s += time.perf_counter() - started
-            load_server(url, clips, numbers, seconds / ROUNDS, load)
+        half = len(clips) // 2
+        first, first_s = score_directly(scorer, clips[:half])
+        load_server(url, clips, seconds, load)
+        second, second_s = score_directly(scorer, clips[half:])
+    verdicts, direct_s = [*first, *second], first_s + second_s
     wrong = [
         f"{answer} instead of {verdicts[index]}" for index, answer in load.answers if answer != _wanted(verdicts[index])
     ]

@@ -1,5 +1,6 @@
 """`elocution serve rewards` as a process of its own: Triton's client, a training run, the end of the server."""
 
+import os
 import re
 import shlex
 import signal
@@ -33,10 +34,15 @@ NAME = "token2wav_asr"
 class Server:
     """A server process and what it printed until it was ready."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, modules: Path | None = None) -> None:
+        """`modules` is a folder with rewards of one's own."""
         command = [sys.executable, "-m", "elocution", "serve", "rewards", "--port", "0", "--set", "reward.workers=2"]
         self.process = subprocess.Popen(
-            [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([*([str(modules)] if modules else []), *sys.path])},
         )
         self.greeting = ""
         assert self.process.stdout is not None
@@ -103,7 +109,14 @@ def test_tritons_client_finds_server_and_models_alive(triton: InferenceServerCli
     metadata = triton.get_model_metadata(NAME)
     names = [one["name"] for one in metadata["inputs"]]
     assert names[:4] == ["TOKENS", "TOKEN_LENS", "GT_TEXT", "LANGUAGE"]
-    assert set(names[4:]) == {"PROMPT_WAV", "PROMPT_WAV_LENS", "PROMPT_SAMPLE_RATE", "DESCRIPTION"}
+    assert set(names[4:]) == {
+        "PROMPT_WAV",
+        "PROMPT_WAV_LENS",
+        "PROMPT_SAMPLE_RATE",
+        "PROMPT_TEXT",
+        "DESCRIPTION",
+        "EMOTION",
+    }
     assert [one["name"] for one in metadata["outputs"]][:2] == ["REWARDS", "TRANSCRIPTS"]
 
 
@@ -165,6 +178,38 @@ def _rollout(codes: list[int], text: str) -> Rollout:
     completion = Completion(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32), FinishReason.STOP, 0)
     grid = np.array(codes, np.int64)[:, None]
     return Rollout(Utterance("u", text), completion, grid, CODEC.decode([grid])[0], Outcome.SPEECH)
+
+
+@pytest.mark.slow
+def test_s02_s05_a_clip_that_hangs_one_that_raises_and_one_of_nan_spoil_no_other_clients_answer(
+    spoken: dict[str, Audio],
+) -> None:
+    settings = ("reward.type=scripted_rewards:ByText", "reward.timeout_s=2.0", 'reward.self_test.audio=""')
+    server = Server(
+        *(word for setting in settings for word in ("--set", setting)),
+        modules=Path(__file__).parents[1] / "unit" / "serve",
+    )
+    codes = next(iter(_codes(spoken).values()))
+    texts = ["one", "hang", "nine", "raise", "seven", "nan", "six"]
+    try:
+        with InferenceServerClient(server.url.removeprefix("http://"), concurrency=len(texts)) as client:
+            names = ("VALUES", "STATUS", "ERROR")
+            asked = [
+                client.async_infer(
+                    NAME, _inputs([codes], [text]), outputs=[InferRequestedOutput(name) for name in names]
+                )
+                for text in texts
+            ]
+            answers = [one.get_result() for one in asked]
+            values, statuses, errors = zip(
+                *([answer.as_numpy(name).ravel()[0] for name in names] for answer in answers), strict=True
+            )
+        assert np.isnan(values).tolist() == [False, True] * 3 + [False]
+        assert list(map(bytes.decode, statuses)) == ["scored", "unscored"] * 3 + ["scored"]
+        reasons = list(map(bytes.decode, errors))
+        assert ["longer than 2 s" in reasons[1], "is broken" in reasons[3], "NaN" in reasons[5]] == [True] * 3
+    finally:
+        assert server.stop()[0] == 0
 
 
 def test_tritons_client_gets_errors_by_name(triton: InferenceServerClient) -> None:

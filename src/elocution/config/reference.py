@@ -1,7 +1,7 @@
 """The config tree in words: the table that becomes docs/configuration.md, and the range that an error quotes."""
 
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import tomli_w
 from annotated_types import Ge, Gt, Le, Lt, MinLen
@@ -72,6 +72,8 @@ def _type_name(annotation: Any) -> str:
     origin = get_origin(annotation)
     if origin is Literal:
         return "string"
+    if origin is Annotated:
+        return _type_name(get_args(annotation)[0])
     if origin is tuple:
         return f"list of {_type_name(get_args(annotation)[0])}"
     if origin is dict:

@@ -1,6 +1,6 @@
 """The sections of the configuration tree that say what a reward listens for, and where. Imports no torch."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -151,20 +151,30 @@ class RewardConfig(StrictConfig):
     """Speaker encoder behind `speaker_similarity`: a name of the table in docs/rewards.md, or `module:Class`."""
     speaker_path: str = ""
     """Checkpoint folder of `speaker`, where it needs one."""
+    clap: str = "clap"
+    """What `clap_similarity` and `clap_quality` are measured with: `clap`, as transformers runs it, or `module:Class`."""
     clap_path: str = ""
     """Checkpoint folder of the CLAP model behind `clap_similarity` and `clap_quality`."""
     clap_text: str = ""
     """What `clap_similarity` compares a clip with if its prompt has no `description`."""
     clap_quality_text: str = Field(default="High Quality Recording, fluid pleasant performance", min_length=1)
     """What `clap_quality` compares every clip with; the default is MOSS v7's."""
+    utmos_path: str = ""
+    """Folder of `utmos`, with `utmos_state_dict.pt`."""
+    emotion_path: str = ""
+    """Folder of the emotion2vec model behind `emotion_probability`, as funasr loads it."""
+    expected_rate: dict[str, Annotated[float, Field(gt=0)]] = Field(default={})
+    """Letters and digits a second that `duration_ratio` expects of a language, for example `{en = 14.0}`; where the language
+    has none, those of the recording of the prompt's voice."""
     require_speech: bool = False
-    """A clip in which silero-vad hears no speech takes the lowest reward, whatever a recogniser hears in it."""
-    device: str = "cpu"
-    """Where models that have a path run, for example `cuda:0`; the others run on the CPU."""
+    """No recogniser listens to a clip in which silero-vad hears no speech, and the clip takes the lowest reward."""
+    devices: tuple[str, ...] = Field(default=("cpu",), min_length=1, strict=False)
+    """Where models that have a path run, for example `["cuda:0", "cuda:1"]`: the scoring processes share them out, each with
+    models of its own on one of them. The other models run on the CPU."""
     batch_size: int = Field(default=1, ge=1, le=256)
     """Most clips that a scoring process listens to at once: those that wait while it is busy."""
     workers: int = Field(default=0, ge=0, le=256)
-    """Scoring processes; 0 means one for each core."""
+    """Scoring processes; 0 means one for each of `devices`, and on the CPU one for each core."""
     timeout_s: float = Field(default=60.0, gt=0, le=86_400)
     """Longest time that one clip may take to score, seconds."""
     call_timeout_s: float = Field(default=1800.0, gt=0, le=604_800)
@@ -173,6 +183,15 @@ class RewardConfig(StrictConfig):
     """The run stops if more than this share of a step's completions could not be scored."""
     self_test: SelfTestConfig = SelfTestConfig()
     remote: RemoteRewardConfig = RemoteRewardConfig()
+
+    @model_validator(mode="after")
+    def _check_devices(self) -> Self:
+        if 0 < self.workers < len(self.devices):
+            raise ValueError(
+                f"reward.workers = {self.workers} leaves some of reward.devices = {list(self.devices)} without a scoring "
+                f"process; set at least {len(self.devices)} or 0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_comparison(self) -> Self:
@@ -198,6 +217,11 @@ class RewardConfig(StrictConfig):
         if self.combine == "z_score" and not self.components:
             raise ValueError('reward.combine = "z_score" needs the weights of [reward.components.NAME] sections')
         return self
+
+    @property
+    def num_workers(self) -> int:
+        """Scoring processes to start; 0 is one for each core."""
+        return self.workers or (0 if set(self.devices) == {"cpu"} else len(self.devices))
 
     @property
     def part_names(self) -> tuple[str, ...] | None:

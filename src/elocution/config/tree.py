@@ -271,7 +271,7 @@ class EvalConfig(StrictConfig):
     judge: str = "pocketsphinx-open"
     """Recogniser that listens; must not be the one in the reward."""
     judge_path: str = ""
-    """Checkpoint folder of `judge`, where it needs one; it runs on `reward.device`."""
+    """Checkpoint folder of `judge`, where it needs one; it runs on `reward.devices`."""
     sentences: int = Field(default=256, ge=1)
     """Held-out sentences, the first of the file."""
     temperature: float = Field(default=1.0, gt=0, le=10)

@@ -17,7 +17,7 @@ from elocution.types import Voice
 __all__ = ["Clip", "ClipSource", "open_clips"]
 
 _AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".mp3", ".opus", ".aiff"})
-_OPTIONAL = ("prompt_audio", "prompt_text", "description")
+_OPTIONAL = ("prompt_audio", "prompt_text", "description", "emotion", "control")
 _TEXT_SUFFIXES = (".txt", ".normalized.txt", ".lab")
 
 
@@ -25,7 +25,8 @@ _TEXT_SUFFIXES = (".txt", ".normalized.txt", ".lab")
 class Clip:
     """A recording and its words. `audio` is a file, or the bytes of one; `id` is unique in its source.
 
-    `voice` is the recording in whose voice it should be, `description` what it should sound like, where the source says so.
+    `voice` is the recording in whose voice it should be, `description` what it should sound like and `emotion` the feeling that
+    it should express, where the source says so. `control` names what is wrong with the clip, where something is.
     """
 
     id: str
@@ -34,6 +35,8 @@ class Clip:
     audio: Path | bytes
     voice: Voice | None = None
     description: str = ""
+    emotion: str = ""
+    control: str = ""
 
 
 class ClipSource(Protocol):
@@ -64,7 +67,7 @@ def open_clips(
     """Opens what `source` names.
 
     - a `.jsonl` file: rows with `audio` (a file, relative to the manifest), `text`, optionally `id`, `language`,
-      `prompt_audio` (a file too, the wanted voice), `prompt_text` (its words) and `description`;
+      `prompt_audio` (a file too, the wanted voice), `prompt_text` (its words), `description`, `emotion` and `control`;
     - a folder with `metadata.jsonl` or `metadata.csv`: rows with `file_name` and `text` (or `transcription`);
     - a folder of audio files, each with a text file of the same name beside it (`.txt`, `.normalized.txt`, `.lab`);
     - a folder or file of parquet, a folder that `datasets` saved, or a name on the Hugging Face Hub: `audio_column` and
@@ -125,7 +128,7 @@ def _from_rows(
             row.get("language") or language,
             manifest.parent / row[audio_key],
             _voice(manifest, row),
-            row.get("description") or "",
+            *(row.get(key) or "" for key in ("description", "emotion", "control")),
         )
 
     ids = _unique(manifest, [str(row.get("id") or row[audio_key]) for row in rows])

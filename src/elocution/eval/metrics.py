@@ -68,7 +68,7 @@ def _fact(name: str) -> Callable[[ClipResult], tuple[float, float] | None]:
 
 
 # Error rates come from the protocols alone, and are no facts here.
-_ERROR_RATES = {"wer", "cer", "pinyin_error_rate", "toned_pinyin_error_rate"}
+_ERROR_RATES = {"wer", "cer", "pinyin_error_rate", "toned_pinyin_error_rate", "phoneme_error_rate"}
 _FACTS = {
     "quality": Fact("predicted mean opinion score, 1 to 5", True, "quality"),
     **{name: fact for name, fact in FACTS.items() if name not in _ERROR_RATES},

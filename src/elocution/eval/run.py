@@ -157,9 +157,9 @@ class _Work:
     def run(self, units: Sequence[Unit]) -> None:
         size = self._config.rollout.batch_size
         reward = self._config.reward
-        factory = listener_factory(self._config.eval, device=reward.device)
+        factories = [listener_factory(self._config.eval, device=device) for device in reward.devices]
         with ScoringPool(
-            factory, workers=reward.workers, timeout_s=reward.timeout_s, batch_size=reward.batch_size
+            *factories, workers=reward.num_workers, timeout_s=reward.timeout_s, batch_size=reward.batch_size
         ) as pool:
             waiting: list[tuple[Unit, Produced, Pending[Heard | Exception] | None]] = []
             for start in range(0, len(units), size):

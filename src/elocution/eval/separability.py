@@ -1,5 +1,6 @@
 """Does a reward tell good speech from bad? The same clips, spoiled in known ways, and how often the better one wins."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,10 +10,12 @@ import numpy as np
 from scipy.signal import resample_poly
 from scipy.stats import spearmanr
 
+from elocution.errors import DataError
+from elocution.measures.error_rates import EditCounts, corpus_error_rate, edits_from_row
 from elocution.rewards import Reward, score_all
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
 
-__all__ = ["CONTROLS", "ScoredClip", "area_under_curve", "score_clips", "summarize"]
+__all__ = ["CONTROLS", "ScoredClip", "area_under_curve", "score_clips", "score_labelled", "summarize"]
 
 _NOISE_DB = -5.0
 
@@ -68,14 +71,16 @@ class ScoredClip:
 def score_clips(
     reward: Reward, clips: Sequence[tuple[Utterance, Audio]], *, controls: Sequence[str] = tuple(CONTROLS)
 ) -> tuple[list[ScoredClip], float]:
-    """The scores of `clips`, each under each control, and the seconds that the clean ones took.
+    """The scores of `clips`, each under each control, and the seconds that listening to all of them once took.
+
+    These are the shorter of two: the sounds under wrong words are the clean ones, and the first scoring also starts processes.
 
     Silence is handed to the reward as speech: what it does with it is what is asked.
 
     Raises: RewardError if the reward breaks its contract.
     """
     scored: list[ScoredClip] = []
-    clean_s = 0.0
+    listening_s = math.inf
     for control in controls:
         if control == "wrong voice" and not any(utterance.voice for utterance, _ in clips):
             continue
@@ -84,13 +89,38 @@ def score_clips(
         rollouts = [_rollout(utterance, sound) for utterance, sound in spoiled]
         started = time.perf_counter()
         scores = score_all(reward, rollouts)
-        if control == "clean":
-            clean_s = time.perf_counter() - started
+        if control in ("clean", "wrong words"):
+            listening_s = min(listening_s, time.perf_counter() - started)
         scored += [
             ScoredClip(utterance.id, control, utterance.text, sound.duration_s, score)
             for (utterance, _), sound, score in zip(clips, sounds, scores, strict=True)
         ]
-    return scored, clean_s
+    return scored, listening_s
+
+
+def score_labelled(
+    reward: Reward, clips: Sequence[tuple[Utterance, Audio]], labels: Sequence[str]
+) -> tuple[list[ScoredClip], float]:
+    """The scores of recordings of which `labels` say what is wrong, empty for a clean one, and the seconds that the clean took.
+
+    Raises: DataError if none is clean; RewardError if the reward breaks its contract.
+    """
+    if "" not in labels:
+        raise DataError("every clip has a control; leave it out where nothing is wrong with the clip")
+    scored: list[ScoredClip] = []
+    listening_s = 0.0
+    for control in (*sorted({*labels} - {""}), ""):  # the clean ones last: by then every process has started
+        own = [clip for clip, label in zip(clips, labels, strict=True) if label == control]
+        rollouts = [_rollout(utterance, sound) for utterance, sound in own]
+        started = time.perf_counter()
+        scores = score_all(reward, rollouts)
+        listening_s = time.perf_counter() - started
+        found = [
+            ScoredClip(utterance.id, control or "clean", utterance.text, sound.duration_s, score)
+            for (utterance, sound), score in zip(own, scores, strict=True)
+        ]
+        scored = scored + found if control else found + scored
+    return scored, listening_s
 
 
 def _spoiled(
@@ -119,8 +149,8 @@ def area_under_curve(better: Sequence[float], worse: Sequence[float]) -> float:
     return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
 
 
-def summarize(scored: Sequence[ScoredClip], clean_s: float) -> dict[str, Any]:
-    """Separability by control, spread and saturation of the clean clips, correlation of the parts, and cost.
+def summarize(scored: Sequence[ScoredClip], listening_s: float) -> dict[str, Any]:
+    """Separability and corpus error rates by control, spread and saturation of the clean clips, correlation of the parts, and cost.
 
     `saturated_share` counts clean clips within 0.001 of the best value given; parts that do not vary have no correlation.
     """
@@ -135,6 +165,7 @@ def summarize(scored: Sequence[ScoredClip], clean_s: float) -> dict[str, Any]:
             "unscored": len(all_of) - len(own),
             "mean": float(np.mean(own)) if own else None,
             "std": float(np.std(own)) if own else None,
+            "error_rates": _corpus_error_rates(all_of),
             "auc_of_clean": area_under_curve(values, own) if own and values and control != "clean" else None,
         }
     seconds = sum(clip.duration_s for clip in scored if clip.control == "clean")
@@ -142,9 +173,18 @@ def summarize(scored: Sequence[ScoredClip], clean_s: float) -> dict[str, Any]:
         "controls": controls,
         "saturated_share": float((np.asarray(values) > max(values) - 1e-3).mean()) if values else None,
         "correlations": _correlations(clean),
-        "seconds_per_clip": clean_s / len(clean) if clean else None,
-        "times_real_time": seconds / clean_s if clean_s > 0 else None,
+        "seconds_per_clip": listening_s / len(clean) if clean else None,
+        "times_real_time": seconds / listening_s if listening_s > 0 else None,
     }
+
+
+def _corpus_error_rates(clips: Sequence[ScoredClip]) -> dict[str, float]:
+    """Corpus error rates of what was heard, by the measures whose edits the scores keep."""
+    counts: dict[str, list[EditCounts]] = {}
+    for clip in clips:
+        for name, edits in edits_from_row(clip.score.raw).items():
+            counts.setdefault(name, []).append(edits)
+    return {name: corpus_error_rate(own) for name, own in counts.items()}
 
 
 def _correlations(clean: Sequence[ScoredClip]) -> dict[str, float]:

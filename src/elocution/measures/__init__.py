@@ -7,6 +7,7 @@ from typing import Any
 from elocution.measures.base import (
     BatchScorer,
     BatchTranscriber,
+    DescriptionScorer,
     HearsAndScores,
     Likelihood,
     PhonemeScorer,
@@ -16,18 +17,21 @@ from elocution.measures.base import (
 from elocution.registry import build_part, import_part
 
 __all__ = [
+    "DESCRIPTION_SCORERS",
     "PACKAGED",
     "PHONEME_SCORERS",
     "SPEAKER_ENCODERS",
     "TRANSCRIBERS",
     "BatchScorer",
     "BatchTranscriber",
+    "DescriptionScorer",
     "HearsAndScores",
     "Likelihood",
     "PhonemeScorer",
     "SpeakerEncoder",
     "Transcriber",
     "check_recognisers",
+    "load_description_scorer",
     "load_phoneme_scorer",
     "load_speaker_encoder",
     "load_transcriber",
@@ -43,6 +47,7 @@ TRANSCRIBERS = {
     "sherpa-sensevoice": "elocution.measures.sherpa:SherpaSenseVoice",
     "sherpa-paraformer": "elocution.measures.sherpa:SherpaParaformer",
     "parakeet": "elocution.measures.parakeet:ParakeetCtc",
+    "parakeet-tdt": "elocution.measures.parakeet:ParakeetTdt",
 }
 PHONEME_SCORERS = {
     "hama": "elocution.measures.hama:HamaScorer",
@@ -57,6 +62,7 @@ SPEAKER_ENCODERS = {
     "ecapa": "elocution.measures.speakers:EcapaEncoder",
     "campplus": "elocution.measures.speakers:CamPlusEncoder",
 }
+DESCRIPTION_SCORERS = {"clap": "elocution.measures.clap:ClapScorer"}
 
 
 def check_recognisers(*, transcriber: str | None = None, phoneme_scorer: str | None = None) -> None:
@@ -96,6 +102,16 @@ def load_speaker_encoder(name: str, *, path: str = "", device: str = "cpu") -> S
     part = import_part("speaker encoder", name, SPEAKER_ENCODERS, methods=["embed"])
     encoder: SpeakerEncoder = build_part("speaker encoder", name, _with_path(part, path, device))
     return encoder
+
+
+def load_description_scorer(name: str, *, path: str = "", device: str = "cpu") -> DescriptionScorer:
+    """The CLAP `name`: a row of the table or `module:Class`. With a `path` it is built as `Class(path, device=device)`.
+
+    Raises: ConfigError if there is no such class, or it cannot be built; CheckpointError if the folder does not hold it.
+    """
+    part = import_part("description scorer", name, DESCRIPTION_SCORERS, methods=["similarities"])
+    scorer: DescriptionScorer = build_part("description scorer", name, _with_path(part, path, device))
+    return scorer
 
 
 def _with_path(part: Any, path: str, device: str) -> Callable[[], Any]:

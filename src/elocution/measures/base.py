@@ -7,11 +7,13 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from elocution.measures.error_rates import EditCounts
 from elocution.types import Audio
 
 __all__ = [
     "BatchScorer",
     "BatchTranscriber",
+    "DescriptionScorer",
     "HearsAndScores",
     "Likelihood",
     "PhonemeScorer",
@@ -41,12 +43,13 @@ class Likelihood:
 
     `nll` is the negative log-likelihood of the text, nats per unit of it, lower is better; infinite if the clip is too
     short to hold the text. Units are what the scorer counts in, phonemes or tokens: `num_wanted` make up the text,
-    `num_heard` were heard, whichever they were.
+    `num_heard` were heard, whichever they were. `phonemes` are the edits between the two where the units are phonemes.
     """
 
     nll: float
     num_wanted: int
     num_heard: int
+    phonemes: EditCounts | None = None
 
     @property
     def is_speech(self) -> bool:
@@ -80,6 +83,13 @@ class HearsAndScores(Protocol):
         self, clips: Sequence[Audio], texts: Sequence[str], languages: Sequence[str]
     ) -> list[tuple[str, Likelihood]]:
         """Transcript and likelihood of each text in its clip; the other clips do not change them."""
+
+
+class DescriptionScorer(Protocol):
+    """Says how well clips fit descriptions in English words."""
+
+    def similarities(self, clips: Sequence[Audio], descriptions: Sequence[Sequence[str]]) -> list[list[float]]:
+        """Cosines of each clip and each of its descriptions, of which it has one or more, in [-1, 1]; higher fits better."""
 
 
 class SpeakerEncoder(Protocol):

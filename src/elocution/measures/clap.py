@@ -33,7 +33,7 @@ class ClapScorer:
 
     @torch.inference_mode()
     def similarities(self, clips: Sequence[Audio], descriptions: Sequence[Sequence[str]]) -> list[list[float]]:
-        """Cosines of each clip and each of its descriptions, of which it has one or more, in [-1, 1]; higher fits better."""
+        """As `DescriptionScorer` says."""
         found = []
         for clip, texts in zip(clips, descriptions, strict=True):
             inputs = self._processor(

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ctc_nll", "num_labels_heard"]
+__all__ = ["best_labels", "ctc_nll"]
 
 
 def ctc_nll(logprobs: NDArray[np.float64], targets: list[int], blank: int) -> float:
@@ -29,9 +29,10 @@ def ctc_nll(logprobs: NDArray[np.float64], targets: list[int], blank: int) -> fl
     return float(-np.logaddexp(forward[-1], forward[-2]))
 
 
-def num_labels_heard(logprobs: NDArray[np.float64], blank: int) -> int:
-    """How many labels the likeliest path emits. Shapes: `logprobs` [frames, vocabulary]."""
+def best_labels(logprobs: NDArray[np.float64], blank: int) -> list[int]:
+    """The labels that the likeliest path emits. Shapes: `logprobs` [frames, vocabulary]."""
     best = logprobs.argmax(axis=1)
     starts = np.ones(len(best), dtype=bool)
     starts[1:] = best[1:] != best[:-1]
-    return int((starts & (best != blank)).sum())
+    found: list[int] = best[starts & (best != blank)].tolist()
+    return found

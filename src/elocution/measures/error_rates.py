@@ -1,7 +1,7 @@
 """Edits that turn a reference into what was heard, and their rates: of one clip and of many, under different names."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from rapidfuzz.distance import Levenshtein
@@ -14,6 +14,8 @@ __all__ = [
     "character_error_rate",
     "corpus_error_rate",
     "count_edits",
+    "edits_from_row",
+    "edits_to_row",
     "mean_error_rate",
     "phoneme_error_rate",
     "pinyin_error_rate",
@@ -53,7 +55,22 @@ class EditCounts:
         return self.reference_units - self.deletions + self.insertions == 0
 
 
-def count_edits(reference: Sequence[str], hypothesis: Sequence[str]) -> EditCounts:
+def edits_to_row(edits: Mapping[str, EditCounts]) -> dict[str, float]:
+    """The counts of several rates as plain numbers, `wer/substitutions` and the like, as scores keep them."""
+    return {f"{name}/{kind}": count for name, counts in edits.items() for kind, count in asdict(counts).items()}
+
+
+def edits_from_row(row: Mapping[str, float]) -> dict[str, EditCounts]:
+    """The counts that `edits_to_row` put among other numbers."""
+    kinds: dict[str, dict[str, int]] = {}
+    for key, value in row.items():
+        name, slash, kind = key.partition("/")
+        if slash:
+            kinds.setdefault(name, {})[kind] = int(value)
+    return {name: EditCounts(**counts) for name, counts in kinds.items()}
+
+
+def count_edits(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> EditCounts:
     """Edits of a minimal alignment of two sequences of units. An empty hypothesis deletes every unit.
 
     Raises: ValueError if the reference is empty.

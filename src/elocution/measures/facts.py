@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from elocution.measures.error_rates import EditCounts, edits_to_row
 from elocution.types import Audio, Voice
 
 __all__ = ["FACTS", "Fact", "Findings", "SpokenText"]
@@ -28,6 +29,7 @@ FACTS: Mapping[str, Fact] = {
     "hallucination": Fact(
         "1 if the transcript is a stock phrase or a loop that the text is not, else 0", False, "recogniser"
     ),
+    "phoneme_error_rate": Fact("phoneme edits per phoneme of the text", False, "phonemes"),
     "nll": Fact("nats per phoneme or token of the text, as its recogniser counts", False, "phonemes"),
     "speaker_similarity": Fact("cosine with the reference clip, -1 to 1", True, "speaker"),
     "clap_similarity": Fact("cosine with the description, -1 to 1", True, "clap"),
@@ -35,6 +37,8 @@ FACTS: Mapping[str, Fact] = {
     "distillmos": Fact("predicted mean opinion score, 1 to 5", True, "distillmos"),
     "dnsmos": Fact("predicted mean opinion score, overall, 1 to 5", True, "dnsmos"),
     "dnsmos_p808": Fact("predicted mean opinion score after P.808, 1 to 5", True, "dnsmos"),
+    "utmos": Fact("predicted mean opinion score, 1 to 5", True, "utmos"),
+    "emotion_probability": Fact("probability of the prompt's emotion, 0 to 1", True, "emotion"),
     "speech_share": Fact("share of the clip in which somebody speaks", None, "voice"),
     "speech_pause_share": Fact("share of the clip between two stretches of speech", None, "voice"),
     "f0_hz": Fact("Hz, median", None, "prosody"),
@@ -46,6 +50,10 @@ FACTS: Mapping[str, Fact] = {
     "clipped_share": Fact("share of the samples", False, "prosody"),
     "repeated_share": Fact("share of four-code runs", False, "codes"),
     "duration_s": Fact("seconds", None, "clip"),
+    "expected_duration_s": Fact(
+        "seconds that the text takes at `reward.expected_rate`, or the voice's pace", None, "pace"
+    ),
+    "duration_ratio": Fact("seconds spoken, first to last sound, per second expected", None, "pace"),
 }
 
 
@@ -53,7 +61,7 @@ FACTS: Mapping[str, Fact] = {
 class SpokenText:
     """A clip, what it should say, the codes that it was made of, whose voice it should have and what it should sound like.
 
-    Shapes: `codes` [F, Q]. `description` is in English, and empty where it is not known.
+    Shapes: `codes` [F, Q]. `description` and `emotion`, the name of a feeling, are in English, and empty where not known.
     """
 
     audio: Audio
@@ -62,15 +70,23 @@ class SpokenText:
     codes: NDArray[np.int64]
     voice: Voice | None = None
     description: str = ""
+    emotion: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """The facts that were found, and why others were not.
 
-    `transcript` is None if nothing listened for words or speech, and empty if there was no speech.
+    `transcript` is None if nothing listened for words or speech, and empty if there was no speech. `edits` are behind the
+    error rates among the facts, by their names. `is_gated`: no recogniser listened, because the clip holds no speech.
     """
 
     facts: Mapping[str, float]
     failures: Mapping[str, str] = field(default_factory=dict)
     transcript: str | None = None
+    edits: Mapping[str, EditCounts] = field(default_factory=dict)
+    is_gated: bool = False
+
+    def raw(self) -> dict[str, float]:
+        """All of it that is a number: facts, edits by kind as `wer/substitutions`, and `gated` where nothing listened."""
+        return {**self.facts, **edits_to_row(self.edits), **({"gated": 1.0} if self.is_gated else {})}

@@ -1,11 +1,12 @@
-"""hama's phoneme CTC model as a likelihood of the wanted text."""
+"""hama's phoneme CTC model: the likelihood of the wanted text, and which of its phonemes were heard."""
 
 import hama
 import numpy as np
 from numpy.typing import NDArray
 
 from elocution.measures.base import Likelihood
-from elocution.measures.ctc import ctc_nll, num_labels_heard
+from elocution.measures.ctc import best_labels, ctc_nll
+from elocution.measures.error_rates import count_edits
 from elocution.measures.resample import samples_at
 from elocution.types import Audio
 
@@ -33,9 +34,9 @@ class HamaScorer:
         if not targets:
             raise ValueError(f"no phoneme to listen for in {text!r}")
         logprobs, blank = self._logprobs(audio), self._asr.blank_id
-        return Likelihood(
-            ctc_nll(logprobs, targets, blank) / len(targets), len(targets), num_labels_heard(logprobs, blank)
-        )
+        heard = best_labels(logprobs, blank)
+        nll = ctc_nll(logprobs, targets, blank) / len(targets)
+        return Likelihood(nll, len(targets), len(heard), phonemes=count_edits(targets, heard))
 
     def _logprobs(self, audio: Audio) -> NDArray[np.float64]:
         """Log-probabilities [frames, vocabulary] at 50 Hz.

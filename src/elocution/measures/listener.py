@@ -3,28 +3,20 @@
 What cannot be measured is absent with its reason; one measure that fails leaves the others standing.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from elocution.config.rewards import RewardConfig
 from elocution.errors import ConfigError
-from elocution.measures import load_phoneme_scorer, load_transcriber
-from elocution.measures.base import HearsAndScores, Likelihood
 from elocution.measures.compare import Unit, compare
+from elocution.measures.error_rates import EditCounts
 from elocution.measures.facts import FACTS, Findings, SpokenText
 from elocution.measures.hallucination import is_hallucination
-from elocution.measures.routing import Routes, score_together, transcribe_together
+from elocution.measures.hearing import Hear, HeardClip, build_hearing, describe, each, hear_speech
 from elocution.measures.sources import Measure, build_source
-from elocution.types import Audio
 
-__all__ = ["Hearing", "Listener", "build_hearing", "build_listener"]
-
-Found = TypeVar("Found")
-Heard = tuple[str | None, Likelihood | None]
-Hearing = Callable[[Sequence[SpokenText]], list[tuple[Heard, Mapping[str, str]]]]
-"""Transcript and likelihood of each clip, and why one is missing that was asked for, by `recogniser` and `phonemes`."""
+__all__ = ["Listener", "build_listener"]
 
 _UNITS = {
     "wer": Unit.NATIVE,
@@ -34,70 +26,23 @@ _UNITS = {
 }
 
 
-def build_listener(wanted: Collection[str], config: RewardConfig) -> "Listener":
-    """A listener for the facts `wanted`, and for speech if the config requires it.
+def build_listener(wanted: Collection[str], config: RewardConfig, device: str = "cpu") -> "Listener":
+    """A listener for the facts `wanted`, and for speech if the config requires it; models that have a path are on `device`.
 
     Raises: ConfigError if there is no such fact, or a path is missing; MissingDependency if a package is absent.
     """
     if unknown := sorted(set(wanted) - FACTS.keys()):
         raise ConfigError(f"there is no measure {', '.join(unknown)}; known are {', '.join(FACTS)}")
     by = {FACTS[name].by for name in wanted} | ({"voice"} if config.require_speech else set())
-    hear = build_hearing(config, words="recogniser" in by, likelihood="phonemes" in by)
+    hear = build_hearing(config, words="recogniser" in by, likelihood="phonemes" in by, device=device)
     rest = sorted(by - {"recogniser", "phonemes"})
-    return Listener(tuple(wanted), hear, {name: build_source(name, config) for name in rest})
-
-
-def build_hearing(config: RewardConfig, *, words: bool, likelihood: bool) -> Hearing:
-    """The recognisers of the config, of which one that transcribes and scores hears each clip once.
-
-    Raises: ConfigError if there is no such class, or it cannot be built.
-    """
-    scorer = load_phoneme_scorer(config.nll, path=config.nll_path, device=config.device) if likelihood else None
-    is_same = (config.asr, config.asr_path) == (config.nll, config.nll_path) and not config.asr_by_language
-    if words and is_same and isinstance(scorer, HearsAndScores):
-        both = scorer
-
-        def hear_both(clips: Sequence[SpokenText]) -> list[tuple[Heard, Mapping[str, str]]]:
-            found = _each(lambda some: both.hear_all(*_columns(some)), clips)
-            return [
-                ((None, None), dict.fromkeys(("recogniser", "phonemes"), _reason(one)))
-                if isinstance(one, Exception)
-                else (one, {})
-                for one in found
-            ]
-
-        return hear_both
-    transcriber = load_transcriber(config.asr, path=config.asr_path, device=config.device) if words else None
-    if transcriber is not None and config.asr_by_language:
-        transcriber = Routes(transcriber, config.asr_by_language, device=config.device)
-
-    def hear(clips: Sequence[SpokenText]) -> list[tuple[Heard, Mapping[str, str]]]:
-        transcripts: Sequence[str | Exception | None] = [None] * len(clips)
-        likelihoods: Sequence[Likelihood | Exception | None] = [None] * len(clips)
-        if transcriber is not None:
-            transcripts = _each(
-                lambda some: transcribe_together(transcriber, _columns(some)[0], _columns(some)[2]), clips
-            )
-        if scorer is not None:
-            likelihoods = _each(lambda some: score_together(scorer, *_columns(some)), clips)
-        rows: list[tuple[Heard, Mapping[str, str]]] = []
-        for text, likely in zip(transcripts, likelihoods, strict=True):
-            failures = {
-                name: _reason(one)
-                for name, one in (("recogniser", text), ("phonemes", likely))
-                if isinstance(one, Exception)
-            }
-            heard = None if isinstance(text, Exception) else text, None if isinstance(likely, Exception) else likely
-            rows.append((heard, failures))
-        return rows
-
-    return hear
+    return Listener(tuple(wanted), hear, {name: build_source(name, config, device) for name in rest})
 
 
 class Listener:
     """Measures clips, together or one by one."""
 
-    def __init__(self, wanted: tuple[str, ...], hear: Hearing, measures: Mapping[str, Measure]) -> None:
+    def __init__(self, wanted: tuple[str, ...], hear: Hear, measures: Mapping[str, Measure]) -> None:
         self._wanted, self._hear, self._measures = wanted, hear, measures
 
     def __call__(self, clip: SpokenText) -> Findings:
@@ -109,63 +54,58 @@ class Listener:
         measured: list[dict[str, float | None]] = [{} for _ in clips]
         failed: list[dict[str, str]] = [{} for _ in clips]
         for name, measure in self._measures.items():
-            for row, one in enumerate(_each(measure, clips)):
+            for row, one in enumerate(each(measure, clips)):
                 if isinstance(one, Exception):
-                    failed[row][name] = _reason(one)
+                    failed[row][name] = describe(one)
                 else:
                     measured[row] |= one
-        heard = self._hear(clips)
+        heard = hear_speech(self._hear, clips, [facts.get("speech_share") for facts in measured])
         return [
-            self._findings(clip, facts, {**failures, **hearing_failures}, hearing)
-            for clip, facts, failures, (hearing, hearing_failures) in zip(clips, measured, failed, heard, strict=True)
+            self._findings(clip, facts, {**failures, **one.failures}, one)
+            for clip, facts, failures, one in zip(clips, measured, failed, heard, strict=True)
         ]
 
     def _findings(
-        self, clip: SpokenText, facts: dict[str, float | None], failures: dict[str, str], heard: Heard
+        self, clip: SpokenText, facts: dict[str, float | None], failures: dict[str, str], heard: HeardClip
     ) -> Findings:
-        transcript, likelihood = heard
+        transcript, likelihood = heard.transcript, heard.likelihood
+        edits: dict[str, EditCounts] = {}
         if transcript is not None:
             transcript = transcript.strip()
             facts["hallucination"] = float(is_hallucination(transcript, clip.text, clip.language))
         if likelihood is not None:
             facts["nll"] = likelihood.nll if np.isfinite(likelihood.nll) else None
-            if facts["nll"] is None:
-                failures["phonemes"] = "the clip is too short, or too long, to hold the text"
+            if heard.is_gated:
+                facts["phoneme_error_rate"] = 1.0  # all deleted, however many there are
+            elif likelihood.phonemes is not None:
+                edits["phoneme_error_rate"] = likelihood.phonemes
+            failures.setdefault("phonemes", _why_no_likelihood(heard))
             # A word recogniser finds words in noise; where no phoneme was heard, nothing was said.
             if transcript is not None and not likelihood.is_speech:
                 transcript = ""
-        if facts.get("speech_share") == 0:
-            transcript = ""
         if transcript is not None and "recogniser" not in failures:
             for name in self._wanted:
                 if name in _UNITS:
-                    facts[name] = compare(clip.text, transcript, clip.language, unit=_UNITS[name]).counts.rate
+                    edits[name] = compare(clip.text, transcript, clip.language, unit=_UNITS[name]).counts
+        facts |= {name: counts.rate for name, counts in edits.items()}
+        found = {name: value for name in self._wanted if (value := facts.get(name)) is not None}
         return Findings(
-            {name: value for name in self._wanted if (value := facts.get(name)) is not None},
+            found,
             {
                 name: failures.get(FACTS[name].by, "the clip, or its prompt, has nothing to take it from")
                 for name in self._wanted
-                if facts.get(name) is None
+                if name not in found
             },
             transcript,
+            edits={name: counts for name, counts in edits.items() if name in found},
+            is_gated=heard.is_gated,
         )
 
 
-def _columns(clips: Sequence[SpokenText]) -> tuple[list[Audio], list[str], list[str]]:
-    return [clip.audio for clip in clips], [clip.text for clip in clips], [clip.language for clip in clips]
-
-
-def _each(
-    measure: Callable[[Sequence[SpokenText]], Sequence[Found]], clips: Sequence[SpokenText]
-) -> list[Found | Exception]:
-    """What `measure` finds in each clip. Where it fails on all together each is tried alone, so that one spoils no other."""
-    try:
-        return list(measure(clips))
-    except Exception as error:  # a measure may be the user's own; its failure is this fact's, and is reported
-        if len(clips) == 1:
-            return [error]
-    return [one for clip in clips for one in _each(measure, [clip])]
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _why_no_likelihood(heard: HeardClip) -> str:
+    """Why a likelihood lacks one of its facts, where it does."""
+    if heard.is_gated:
+        return "there is no speech in the clip, so nothing listened to it"
+    if heard.likelihood is not None and not np.isfinite(heard.likelihood.nll):
+        return "the clip is too short, or too long, to hold the text"
+    return "the recogniser of reward.nll does not count phonemes; hama does"

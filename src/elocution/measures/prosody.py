@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from elocution.measures.pitch import HOP_S, fundamental_frequency
 from elocution.types import Audio
 
-__all__ = ["Prosody", "measure_prosody", "repeated_share"]
+__all__ = ["Prosody", "count_letters", "measure_prosody", "repeated_share", "spoken_s"]
 
 _PAUSE_BELOW_PEAK_DB = 35.0
 _SHORTEST_PAUSE_S = 0.15
@@ -43,21 +43,37 @@ def measure_prosody(audio: Audio, text: str) -> Prosody:
     f0 = fundamental_frequency(audio)
     f0 = f0[~np.isnan(f0)]
     levels = _levels_db(audio)
-    sounding = (
-        levels > levels.max() - _PAUSE_BELOW_PEAK_DB if np.isfinite(levels.max()) else np.zeros(len(levels), bool)
-    )
-    letters = sum(character.isalnum() for character in text)
+    sounding = _sounding(levels)
     where = np.flatnonzero(sounding)
-    spoken_s = (where[-1] - where[0] + 1) * HOP_S if len(where) else 0.0
     return Prosody(
         f0_hz=float(np.median(f0)) if len(f0) else None,
         f0_spread=float(np.std(12 * np.log2(f0 / np.median(f0)))) if len(f0) > 1 else None,
         energy_spread_db=float(np.std(levels[sounding])) if len(where) > 1 else None,
-        rate=letters / spoken_s if len(where) else None,
+        rate=count_letters(text) / _between_ends_s(where) if len(where) else None,
         pause_share=_pause_frames(sounding, round(_SHORTEST_PAUSE_S / HOP_S)) / len(levels),
         silence_share=1.0 - len(where) / len(levels),
         clipped_share=float((np.abs(samples) >= _FULL_SCALE).mean()),
     )
+
+
+def count_letters(text: str) -> int:
+    """Letters and digits of a text, in which its pace is counted."""
+    return sum(character.isalnum() for character in text)
+
+
+def spoken_s(audio: Audio) -> float:
+    """Seconds from the first sound to the last; 0 in silence."""
+    return _between_ends_s(np.flatnonzero(_sounding(_levels_db(audio))))
+
+
+def _between_ends_s(frames: NDArray[np.intp]) -> float:
+    return float(frames[-1] - frames[0] + 1) * HOP_S if len(frames) else 0.0
+
+
+def _sounding(levels: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which 10 ms are no pause: within 35 dB of the loudest."""
+    peak = levels.max(initial=-np.inf)
+    return levels > peak - _PAUSE_BELOW_PEAK_DB if np.isfinite(peak) else np.zeros(len(levels), bool)
 
 
 def _levels_db(audio: Audio) -> NDArray[np.float64]:

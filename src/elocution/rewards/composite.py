@@ -85,8 +85,8 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
         super().__init__(
             pool
             or ScoringPool(
-                partial(build_parts_listener, self._wanted, config),
-                workers=config.workers,
+                *[partial(build_parts_listener, self._wanted, config, device) for device in config.devices],
+                workers=config.num_workers,
                 timeout_s=config.timeout_s,
                 batch_size=config.batch_size,
             )
@@ -94,11 +94,13 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
 
     def _task(self, rollout: Rollout, audio: Audio) -> SpokenText:
         asked = rollout.utterance
-        return SpokenText(audio, asked.text, asked.language, rollout.codes, asked.voice, asked.description)
+        return SpokenText(
+            audio, asked.text, asked.language, rollout.codes, asked.voice, asked.description, asked.emotion
+        )
 
     def _score(self, found: Findings) -> Score:
         if found.transcript == "":
-            return self._at_floor({**found.facts, "empty_transcript": 1.0})
+            return self._at_floor({**found.raw(), "empty_transcript": 1.0})
         config = self._config
         utilities = {
             name: utility(component, found.facts[component.fact])
@@ -109,12 +111,12 @@ class CompositeReward(ListeningReward[SpokenText, Findings]):
         needed = [*(["wer"] if config.gate_beta else []), *(self._constrained if config.on_missing == "drop" else [])]
         if weights is None or any(name not in found.facts for name in needed):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in found.failures.items())
-            return Score(value=None, raw=found.facts, transcript=found.transcript, error=f"not measured: {reasons}")
+            return Score(value=None, raw=found.raw(), transcript=found.transcript, error=f"not measured: {reasons}")
         combine = weighted_harmonic_mean if config.combine == "harmonic" else weighted_sum
         value = combine(utilities, weights)
         if config.gate_beta:
             value = gate(value, found.facts["wer"], beta=config.gate_beta)
-        return Score(value, found.facts, found.transcript, parts=utilities)
+        return Score(value, found.raw(), found.transcript, parts=utilities)
 
     def _floor(self) -> Score:
         return self._at_floor({"empty_transcript": 1.0} | ({"wer": 1.0} if "wer" in self._wanted else {}))

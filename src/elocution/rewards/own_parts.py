@@ -1,6 +1,7 @@
 """Rewards of a user's own as parts of a composite: each judges one clip at a time, in the process that listens to it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,15 +29,17 @@ def check_own_part(fact: str) -> None:
     _reward_class(fact)
 
 
-def build_parts_listener(wanted: Sequence[str], config: RewardConfig) -> "PartsListener":
+def build_parts_listener(wanted: Sequence[str], config: RewardConfig, device: str = "cpu") -> "PartsListener":
     """A listener for measures and rewards of a user's own alike; the value of such a reward is its fact.
 
-    Such a reward is built with the whole section and entered once for each scoring process, and ends with it.
+    Such a reward is built with the whole section, of whose devices it sees the one of its process, and entered once for
+    each scoring process, and ends with it.
 
     Raises: ConfigError if there is no such measure, or a reward cannot be built.
     """
-    listener = build_listener([name for name in wanted if not is_own_part(name)], config)
-    return PartsListener(listener, {name: _entered(name, config) for name in wanted if is_own_part(name)})
+    listener = build_listener([name for name in wanted if not is_own_part(name)], config, device)
+    own = config.model_copy(update={"devices": (device,)})
+    return PartsListener(listener, {name: _entered(name, own) for name in wanted if is_own_part(name)})
 
 
 class PartsListener:
@@ -66,7 +69,7 @@ class PartsListener:
                 failures[name] = score.error or ""
             else:
                 facts[name] = score.value
-        return Findings(facts, failures, found.transcript)
+        return replace(found, facts=facts, failures=failures)
 
 
 def _entered(name: str, config: RewardConfig) -> Reward:
@@ -82,5 +85,5 @@ def _reward_class(name: str) -> type:
 def _rollout(clip: SpokenText) -> Rollout:
     """The clip as a reward sees it; ids and log-probs stay where the policy is."""
     completion = Completion(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32), FinishReason.STOP, 0)
-    asked = Utterance("", clip.text, clip.language, clip.voice, clip.description)
+    asked = Utterance("", clip.text, clip.language, clip.voice, clip.description, emotion=clip.emotion)
     return Rollout(asked, completion, clip.codes, clip.audio, Outcome.SPEECH)

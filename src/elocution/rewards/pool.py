@@ -7,12 +7,14 @@ the process that started it, however that one ended.
 import multiprocessing
 import multiprocessing.connection
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
@@ -23,6 +25,7 @@ from elocution.measures import check_recognisers, load_transcriber
 from elocution.measures.routing import transcribe_together
 from elocution.rewards.base import Pending
 from elocution.rewards.batches import Batches
+from elocution.rewards.places import take_place
 from elocution.types import Audio
 
 __all__ = ["ScoresTogether", "ScoringPool", "transcriber_factory"]
@@ -49,27 +52,28 @@ class ScoresTogether(Protocol):
 
 
 class ScoringPool(Generic[Task, Result]):
-    """`workers` processes that each call `factory()` once and its result for every task.
+    """`workers` processes that each call one of `factories` once, and its result for every task.
 
-    `factory` and the tasks must be picklable; `workers` = 0 means one for each core. Processes start at the first
-    task and end with the context. Several threads may use it at once and share the processes. With a `batch_size` above 1,
+    With several factories, for example one for each GPU, the processes share them out evenly, and one that replaces another
+    has that one's. Factories and tasks must be picklable; `workers` = 0 means one for each core. Processes start at the
+    first task and end with the context. Several threads may use it at once and share the processes. With a `batch_size` above 1,
     tasks that wait while all workers are busy are taken together; each adds `timeout_s` to the limit of its batch.
     """
 
     def __init__(
         self,
-        factory: Callable[[], Callable[[Task], Result]],
-        *,
+        *factories: Callable[[], Callable[[Task], Result]],
         workers: int = 0,
         timeout_s: float = 60.0,
         batch_size: int = 1,
     ) -> None:
-        self._factory, self._timeout_s = factory, timeout_s
+        self._factories, self._timeout_s = factories, timeout_s
         self._workers = workers or os.cpu_count() or 1
         self._batches = (
             Batches(self._schedule_together, workers=self._workers, size=batch_size) if batch_size > 1 else None
         )
         self._pool: ProcessPool | None = None
+        self._places: Path | None = None
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -84,6 +88,9 @@ class ScoringPool(Generic[Task, Result]):
             if self._pool is not None:
                 _end(self._pool)
                 self._pool = None
+            if self._places is not None:
+                self._places.unlink(missing_ok=True)
+                self._places = None
         if self._batches is not None:
             self._batches.close()
 
@@ -142,10 +149,14 @@ class ScoringPool(Generic[Task, Result]):
                 return self._pool
             _end(self._pool)
             self._pool = None
+        if self._places is None:
+            descriptor, name = tempfile.mkstemp(prefix="elocution-places-")
+            os.close(descriptor)
+            self._places = Path(name)
         pool = ProcessPool(
             max_workers=self._workers,
             initializer=_start,
-            initargs=(self._factory,),
+            initargs=(self._factories, self._places, self._workers),
             context=multiprocessing.get_context("spawn"),
         )
         try:
@@ -207,7 +218,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start(factory: Callable[[], Callable[[Any], Any]]) -> None:
+def _start(factories: Sequence[Callable[[], Callable[[Any], Any]]], places: Path, count: int) -> None:
     """Runs in a worker before its first task; a factory that fails makes every task fail with its reason."""
     global _score
     # Ctrl-C, and a SIGTERM to the whole group as `timeout` sends it, are for the parent, which finishes its stage first.
@@ -216,7 +227,8 @@ def _start(factory: Callable[[], Callable[[Any], Any]]) -> None:
     limit = threading.Timer(_START_TIMEOUT_S, os._exit, (1,))
     limit.start()
     try:
-        _score = factory()
+        place = take_place(places, count, wait_s=_START_TIMEOUT_S / 2)
+        _score = factories[place % len(factories)]()
     except Exception as error:  # reported as the result of each task, and so counted
         _score = partial(_refuse, f"{type(error).__name__}: {error}")
     finally:

@@ -41,13 +41,18 @@ _NO_VOICE = Audio(np.zeros(0, np.float32), 16_000)
 
 @dataclass(frozen=True, eq=False)
 class _Spoken:
-    """A sound, and all that was asked of it: what a server needs to score. `voice` is a recording, a file or its bytes."""
+    """A sound, and all that was asked of it: what a server needs to score.
+
+    `voice` is a recording, a file or its bytes, and `voice_text` are its words.
+    """
 
     text: str
     language: str
     audio: Audio
     voice: Path | bytes | Audio | None = None
+    voice_text: str = ""
     description: str = ""
+    emotion: str = ""
 
 
 class RemoteReward:
@@ -220,7 +225,9 @@ class RemoteReward:
         return floors[0]
 
     def _test_server(self, url: str, test: SelfTest) -> Score:
-        clips = [_Spoken(test.text, test.language, clip, test.known, test.description) for clip in test.clips]
+        clips = [
+            _Spoken(test.text, test.language, clip, test.known, test.text, test.description) for clip in test.clips
+        ]
         deadline = time.monotonic() + self._remote.deadline_s
         scores = [self._ask_at(url, list(_tensors([clip], self._inputs)), 1, deadline)[0] for clip in clips]
         return check_scores(test, scores, subject=f"the reward server {url}")
@@ -257,7 +264,8 @@ class _Answer:
 
 def _spoken(rollout: Rollout, audio: Audio) -> _Spoken:
     asked = rollout.utterance
-    return _Spoken(asked.text, asked.language, audio, asked.voice.audio if asked.voice else None, asked.description)
+    recording, words = (asked.voice.audio, asked.voice.text) if asked.voice else (None, "")
+    return _Spoken(asked.text, asked.language, audio, recording, words, asked.description, asked.emotion)
 
 
 def _not_entered() -> RewardError:
@@ -279,7 +287,7 @@ def _checked_url(url: str) -> str:
 
 
 def _tensors(clips: Sequence[_Spoken], taken: frozenset[str]) -> Iterator[Tensor]:
-    """The inputs of a request; voices and descriptions where there are any, and a server takes them.
+    """The inputs of a request; voices and what describes them where there are any, and a server takes them.
 
     Raises: DataError if a voice cannot be read.
     """
@@ -288,8 +296,14 @@ def _tensors(clips: Sequence[_Spoken], taken: frozenset[str]) -> Iterator[Tensor
     yield text_tensor("LANGUAGE", [clip.language for clip in clips])
     if "PROMPT_WAV" in taken and any(clip.voice is not None for clip in clips):
         yield from _waves("PROMPT_WAV", "PROMPT_SAMPLE_RATE", [_recording(clip.voice) for clip in clips])
-    if "DESCRIPTION" in taken and any(clip.description for clip in clips):
-        yield text_tensor("DESCRIPTION", [clip.description for clip in clips])
+    texts = {
+        "PROMPT_TEXT": [clip.voice_text for clip in clips],
+        "DESCRIPTION": [clip.description for clip in clips],
+        "EMOTION": [clip.emotion for clip in clips],
+    }
+    for name, column in texts.items():
+        if name in taken and any(column):
+            yield text_tensor(name, column)
 
 
 def _waves(name: str, rate_name: str, sounds: Sequence[Audio]) -> Iterator[Tensor]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -11,8 +11,9 @@ from elocution.config.tree import RewardConfig
 from elocution.errors import RewardError
 from elocution.measures import Likelihood, check_recognisers
 from elocution.measures.compare import Comparison, compare, compare_by
+from elocution.measures.error_rates import EditCounts, edits_to_row
 from elocution.measures.facts import SpokenText
-from elocution.measures.listener import build_hearing
+from elocution.measures.hearing import build_hearing, hear_speech
 from elocution.measures.sources import build_source
 from elocution.rewards.base import FLOOR
 from elocution.rewards.combine import error_tanh, weighted_harmonic_mean
@@ -36,12 +37,15 @@ _FLOOR_PARTS = {"wer": 0.0, "nll": 0.0}
 class Heard:
     """What the recognisers made of one clip. Units: fraction; nats per phoneme.
 
-    `nll` is infinite if the clip is too short to hold the text.
+    `nll` is infinite if the clip is too short to hold the text. `edits` are behind the WER. `is_gated`: no recogniser
+    listened, because the clip holds no speech.
     """
 
     transcript: str
     wer: float
     nll: float
+    edits: EditCounts | None = None
+    is_gated: bool = False
 
 
 def utilities(wer: float, nll: float, *, alpha_wer: float, alpha_nll: float) -> tuple[float, float]:
@@ -66,8 +70,8 @@ def harmonic_reward(
 class WerNllReward(ListeningReward[SaidText, Heard]):
     """`harmonic_reward` of a transcript's WER and the wanted text's likelihood, in [0, 1]; higher is better.
 
-    `parts` are the two utilities. `raw` keeps `wer` and, where it is finite, `nll`; `empty_transcript` is 1 where
-    nothing was heard, and then the value is `FLOOR`.
+    `parts` are the two utilities. `raw` keeps `wer`, its edits by kind as `wer/substitutions`, and, where it is finite,
+    `nll`; `empty_transcript` is 1 where nothing was heard, and then the value is `FLOOR`; `gated` where nothing listened.
     """
 
     def __init__(self, config: RewardConfig, pool: ScoringPool[SaidText, Heard] | None = None) -> None:
@@ -78,8 +82,8 @@ class WerNllReward(ListeningReward[SaidText, Heard]):
         super().__init__(
             pool
             or ScoringPool(
-                partial(WordListener, config),
-                workers=config.workers,
+                *[partial(WordListener, config, device) for device in config.devices],
+                workers=config.num_workers,
                 timeout_s=config.timeout_s,
                 batch_size=config.batch_size,
             )
@@ -96,6 +100,10 @@ class WerNllReward(ListeningReward[SaidText, Heard]):
         if math.isnan(heard.wer) or math.isnan(heard.nll):
             return Score(value=None, error=f"a recogniser answered NaN: WER {heard.wer}, NLL {heard.nll}")
         raw = {"wer": heard.wer} | ({"nll": heard.nll} if math.isfinite(heard.nll) else {})
+        if heard.edits is not None:
+            raw |= edits_to_row({"wer": heard.edits})
+        if heard.is_gated:
+            raw["gated"] = 1.0
         if not heard.transcript:
             return Score(value=FLOOR, raw=raw | {"empty_transcript": 1.0}, transcript="", parts=_FLOOR_PARTS)
         config = self._config
@@ -108,12 +116,12 @@ class WerNllReward(ListeningReward[SaidText, Heard]):
 
 
 class WordListener:
-    """Hears clips one by one or together."""
+    """Hears clips one by one or together; models that have a path are on `device`."""
 
-    def __init__(self, config: RewardConfig) -> None:
-        self._hear = build_hearing(config, words=True, likelihood=True)
+    def __init__(self, config: RewardConfig, device: str = "cpu") -> None:
+        self._hear = build_hearing(config, words=True, likelihood=True, device=device)
         self._compared = partial(compare_by, config.metric, config.normalizer)
-        self._voice = build_source("voice", config) if config.require_speech else None
+        self._voice = build_source("voice", config, device) if config.require_speech else None
 
     def __call__(self, clip: SaidText) -> Heard:
         return _raise_or_give(self._heard([clip])[0])
@@ -126,14 +134,13 @@ class WordListener:
         asked = [SpokenText(audio, text, language, _NO_CODES) for audio, text, language in clips]
         voices = self._voice(asked) if self._voice else [{}] * len(clips)
         results: list[Heard | RewardError] = []
-        for (_, text, language), voice, ((transcript, likelihood), failures) in zip(
-            clips, voices, self._hear(asked), strict=True
-        ):
-            if transcript is None or likelihood is None:
-                results.append(RewardError("; ".join(failures.values())))
+        found = hear_speech(self._hear, asked, [voice.get("speech_share") for voice in voices])
+        for (_, text, language), heard in zip(clips, found, strict=True):
+            if heard.transcript is None or heard.likelihood is None:
+                results.append(RewardError("; ".join(heard.failures.values())))
             else:
-                heard = "" if voice.get("speech_share") == 0 else transcript
-                results.append(judge(text, language, heard, likelihood, compared=self._compared))
+                judged = judge(text, language, heard.transcript, heard.likelihood, compared=self._compared)
+                results.append(replace(judged, is_gated=heard.is_gated))
         return results
 
 
@@ -150,4 +157,4 @@ def judge(text: str, language: str, transcript: str, likelihood: Likelihood, *, 
     the transcript is empty.
     """
     edits = compared(text, transcript if likelihood.is_speech else "", language)
-    return Heard(" ".join(edits.hypothesis), edits.counts.rate, likelihood.nll)
+    return Heard(" ".join(edits.hypothesis), edits.counts.rate, likelihood.nll, edits.counts)

@@ -25,6 +25,9 @@ class RewardMetrics:
         self.remembered = Counter(
             "elocution_clips_remembered", "Clips answered by a score that was known or under way", registry=registry
         )
+        self.gated = Counter(
+            "elocution_clips_gated", "Clips without speech, to which no recogniser listened", registry=registry
+        )
         self.waiting = Gauge("elocution_clips_waiting", "Clips that are in no batch yet", registry=registry)
         self.batch_size = Histogram(
             "elocution_batch_clips", "Clips that were scored together", buckets=_SIZES, registry=registry

@@ -88,7 +88,7 @@ class CodeModel:
         _check_batch(request, self.inputs(), self.limits.max_batch_size)
         tokens = request.inputs["TOKENS"].values.astype(np.int64)
         lengths = _lengths(request, "TOKEN_LENS", tokens.shape[1])
-        descriptions = _descriptions(request, self.limits)
+        wanted = _wanted(request, self.limits)
         clips = []
         for row, (text, language) in enumerate(_texts(request, self.languages, self.limits.max_text_chars)):
             codes = tokens[row, : lengths[row]].reshape(lengths[row], self.num_codebooks)
@@ -99,8 +99,7 @@ class CodeModel:
                     f"TOKENS row {row} spans {codes.min()} to {codes.max()}, the codebook has 0 to "
                     f"{self.codebook_size - 1}; send codec codes, not vocabulary ids or stop ids",
                 )
-            voice = _voice(request, row, self.limits)
-            clips.append(Clip(text, language, codes, len(codes) / self.frame_rate, voice, descriptions[row]))
+            clips.append(Clip(text, language, codes, len(codes) / self.frame_rate, *wanted[row]))
         return clips
 
 
@@ -129,12 +128,11 @@ class WaveModel:
         """
         _check_inputs(request, self.inputs(), optional=("LANGUAGE", "SAMPLE_RATE", *_PROMPT_INPUTS), model=self.name)
         _check_batch(request, self.inputs(), self.limits.max_batch_size)
-        descriptions = _descriptions(request, self.limits)
+        wanted = _wanted(request, self.limits)
         clips = []
         for row, (text, language) in enumerate(_texts(request, self.languages, self.limits.max_text_chars)):
             sound = _sound(request, "WAV", row, _sample_rate(request, "SAMPLE_RATE", row), self.limits)
-            voice = _voice(request, row, self.limits)
-            clips.append(Clip(text, language, sound, sound.duration_s, voice, descriptions[row]))
+            clips.append(Clip(text, language, sound, sound.duration_s, *wanted[row]))
         return clips
 
 
@@ -146,12 +144,14 @@ _PROMPT_INPUTS = {
     "PROMPT_WAV": ("FP32", [-1, -1]),
     "PROMPT_WAV_LENS": ("INT32", [-1, 1]),
     "PROMPT_SAMPLE_RATE": ("INT32", [-1, 1]),
+    "PROMPT_TEXT": ("BYTES", [-1, 1]),
     "DESCRIPTION": ("BYTES", [-1, 1]),
+    "EMOTION": ("BYTES", [-1, 1]),
 }
 
 
 def describe_model(model: RewardModel, *, version: str, reward_version: str) -> dict[str, Any]:
-    """KServe's metadata of `model`. LANGUAGE, SAMPLE_RATE, DESCRIPTION and what begins with PROMPT may be left out."""
+    """KServe's metadata of `model`. LANGUAGE, SAMPLE_RATE, DESCRIPTION, EMOTION and what begins with PROMPT may be left out."""
     return {
         "name": model.name,
         "versions": [version],
@@ -290,19 +290,28 @@ def _voice(request: InferRequest, row: int, limits: RewardServerConfig) -> Audio
     return sound if len(sound.samples) else None
 
 
-def _descriptions(request: InferRequest, limits: RewardServerConfig) -> list[str]:
-    """What each row should sound like, empty where the request does not say."""
-    if "DESCRIPTION" not in request.inputs:
+def _wanted(request: InferRequest, limits: RewardServerConfig) -> list[tuple[Audio | None, str, str, str]]:
+    """Voice, its words, description and emotion that each row should have, as far as the request says."""
+    names = ("PROMPT_TEXT", "DESCRIPTION", "EMOTION")
+    columns = [_optional_texts(request, name, limits) for name in names]
+    return [
+        (_voice(request, row, limits), words, description, emotion)
+        for row, (words, description, emotion) in enumerate(zip(*columns, strict=True))
+    ]
+
+
+def _optional_texts(request: InferRequest, name: str, limits: RewardServerConfig) -> list[str]:
+    """The texts of an input that may be left out, and is then empty in each row."""
+    if name not in request.inputs:
         return [""] * len(request.inputs["GT_TEXT"].values)
     try:
-        found = texts_of(request.inputs["DESCRIPTION"])
+        found = texts_of(request.inputs[name])
     except ProtocolError as error:
         raise RequestError("not_utf8", str(error)) from error
     for row, text in enumerate(found):
         if len(text) > limits.max_text_chars:
             raise RequestError(
-                "text_too_long",
-                f"DESCRIPTION row {row} has {len(text)} characters, at most {limits.max_text_chars}",
+                "text_too_long", f"{name} row {row} has {len(text)} characters, at most {limits.max_text_chars}"
             )
     return found
 

@@ -103,7 +103,9 @@ def reward_service(config: RunConfig) -> Iterator[RewardService]:
 
 def _test(scorer: ClipScorer, codec: Codec, test: SelfTest) -> None:
     """Scores the self-test's clips as they are, and the known one through the codec too."""
-    asked = partial(Clip, test.text, test.language, voice=test.known, description=test.description)
+    asked = partial(
+        Clip, test.text, test.language, voice=test.known, voice_text=test.text, description=test.description
+    )
     clips = [asked(clip, clip.duration_s) for clip in test.clips]
     check_scores(test, [verdict.score for verdict in scorer(clips)], subject="the reward")
     if test.known is None:

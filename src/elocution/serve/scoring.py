@@ -33,6 +33,11 @@ __all__ = ["Clip", "ClipScorer", "ScoringQueue", "Status", "Verdict", "describe_
 
 logger = logging.getLogger(__name__)
 
+# Of `[reward]`: where and how fast clips are heard, not what they score.
+_NO_MATTER = {
+    *("workers", "devices", "batch_size", "timeout_s", "call_timeout_s", "max_unscored_share", "self_test", "remote"),
+}
+
 
 class Status(StrEnum):
     """Whether there is a score: of what was heard; the lowest, for no speech; or none, because the scorer failed."""
@@ -44,14 +49,19 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """A text and what is meant to say it, in whose voice and how. Shapes: codes [F, Q] int64; both sounds may be empty."""
+    """A text and what is meant to say it, in whose voice (of which `voice_text` are the words) and how.
+
+    Shapes: codes [F, Q] int64; both sounds may be empty.
+    """
 
     text: str
     language: str
     sound: NDArray[np.int64] | Audio
     duration_s: float
     voice: Audio | None = None
+    voice_text: str = ""
     description: str = ""
+    emotion: str = ""
 
     def key(self) -> bytes:
         """Equal for clips that must score the same."""
@@ -91,7 +101,7 @@ class Verdict:
 
 def describe_version(reward: RewardConfig, codec: CodecConfig) -> str:
     """Equal for servers that give the same clip the same score: a digest of reward, codec, normaliser and release."""
-    settings = reward.model_dump_json(exclude={"workers", "timeout_s", "max_unscored_share", "self_test", "remote"})
+    settings = reward.model_dump_json(exclude=_NO_MATTER)
     text = "\n".join([__version__, NORMALIZER_VERSION, settings, codec.model_dump_json()])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -140,7 +150,15 @@ class ClipScorer:
         except ElocutionError as error:
             logger.error("%s", error)
             return [_failed(f"{type(error).__name__}: {error}") for _ in rollouts]
+        self._metrics.gated.inc(
+            sum(_cost_nothing(score, rollout) for score, rollout in zip(scores, rollouts, strict=True))
+        )
         return [Verdict(score, rollout.outcome) for score, rollout in zip(scores, rollouts, strict=True)]
+
+
+def _cost_nothing(score: Score, rollout: Rollout) -> bool:
+    """Whether no recogniser listened: there was no sound, or the reward's gate found no speech in it."""
+    return rollout.outcome is not Outcome.SPEECH or bool(score.raw.get("gated"))
 
 
 def _failed(reason: str) -> Verdict:
@@ -153,15 +171,16 @@ def _rollout(clip: Clip, audio: Audio | None) -> Rollout:
     completion = Completion(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32), FinishReason.STOP, 0)
     # A waveform has no codes to count; whether there is any sound decides.
     outcome = classify_outcome(codes, audio, FinishReason.STOP)
-    asked = Utterance("", clip.text, clip.language, _voice(clip.voice) if clip.voice else None, clip.description)
+    voice = _voice(clip.voice, clip.voice_text) if clip.voice else None
+    asked = Utterance("", clip.text, clip.language, voice, clip.description, emotion=clip.emotion)
     return Rollout(asked, completion, codes, audio, outcome)
 
 
-def _voice(recording: Audio) -> Voice:
+def _voice(recording: Audio, text: str) -> Voice:
     """The voice that measures compare with; it has no codes, because nothing speaks in it here."""
     sound = encode_wav(recording, exact=True)
     name = hashlib.blake2b(sound, digest_size=8).hexdigest()
-    return Voice(name, "", np.zeros((0, 1), np.int64), sound)
+    return Voice(name, text, np.zeros((0, 1), np.int64), sound)
 
 
 class ScoringQueue:

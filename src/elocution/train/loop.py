@@ -120,8 +120,11 @@ def train(
         reward = stack.enter_context(load_reward(config.reward))
         judge = stack.enter_context(
             ScoringPool(
-                transcriber_factory(config.eval.judge, path=config.eval.judge_path, device=config.reward.device),
-                workers=config.reward.workers,
+                *[
+                    transcriber_factory(config.eval.judge, path=config.eval.judge_path, device=one)
+                    for one in config.reward.devices
+                ],
+                workers=config.reward.num_workers,
                 timeout_s=config.reward.timeout_s,
                 batch_size=config.reward.batch_size,
             )

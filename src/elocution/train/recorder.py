@@ -44,6 +44,7 @@ def reward_metrics(groups: Sequence[RolloutGroup], has_signal: Sequence[bool]) -
         "reward/group_std": fmean(spreads) if spreads else None,
         "length/mean_codes": fmean([len(rollout.codes) for rollout in rollouts]),
         "scores/unscored_share": (count - len(scored)) / count,
+        "scores/gated_share": sum(bool(score.raw.get("gated")) for score in scores) / count,
         "groups/no_spread_share": 1 - sum(has_signal) / len(has_signal),
     }
     for measure in ("wer", "nll"):

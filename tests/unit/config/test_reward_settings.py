@@ -37,6 +37,7 @@ def test_the_published_moss_weights_load_with_a_gate_that_keeps_its_sign(name: s
     [
         (["reward.gate_beta=10.0"], r'"wer_nll" has a combination of its own and takes no reward\.gate_beta'),
         (["reward.combine=z_score"], "takes no reward.combine"),
+        (['reward.devices=["cuda:0", "cuda:1"]', "reward.workers=1"], "leaves some of reward.devices"),
         (['reward.constraints={a={fact="rate"}}'], r"takes no reward\.constraints"),
         ([PARTS[1]], r"takes no reward\.components"),
         (["reward.type=composite", "reward.combine=z_score"], "needs the weights of"),
@@ -55,3 +56,17 @@ def test_weights_that_do_not_match_the_reward_are_config_errors(settings: list[s
 
 def test_gdpo_takes_its_columns_from_the_parts_of_a_composite() -> None:
     assert set(load_config(None, [*PARTS, *GDPO]).reward.part_names or ()) == {"words", "sound"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "workers"),
+    [
+        ([], 0),
+        (['reward.devices=["cuda:0", "cuda:1"]'], 2),
+        (['reward.devices=["cuda:0", "cuda:1"]', "reward.workers=6"], 6),
+    ],
+)
+def test_without_a_number_each_gpu_has_one_scoring_process_and_each_core_of_the_cpu(
+    settings: list[str], workers: int
+) -> None:
+    assert load_config(None, [*settings]).reward.num_workers == workers  # 0 is one for each core

@@ -1,6 +1,7 @@
 """The reward's own examination: AUC by hand, controls that spoil, and the command on real speech."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 from elocution.cli.main import app
 from elocution.errors import DataError
-from elocution.eval.separability import CONTROLS, area_under_curve, score_clips, summarize
+from elocution.eval.separability import CONTROLS, area_under_curve, score_clips, score_labelled, summarize
 from elocution.types import Audio, Rollout, Score, Utterance, Voice
 
 SPEECH = Path(__file__).parents[2] / "data" / "speech"
@@ -73,7 +74,14 @@ def test_a_summary_counts_compares_and_correlates() -> None:
     scored, clean_s = score_clips(Loudest(), clips)  # type: ignore[arg-type]
     assert len(scored) == 4 * (len(CONTROLS) - 1)  # no voice was asked for, so none is wrong
     summary = summarize(scored, clean_s)
-    assert summary["controls"]["silent"] == {"clips": 4, "unscored": 4, "mean": None, "std": None, "auc_of_clean": None}
+    assert summary["controls"]["silent"] == {
+        "clips": 4,
+        "unscored": 4,
+        "mean": None,
+        "std": None,
+        "error_rates": {},
+        "auc_of_clean": None,
+    }
     assert summary["controls"]["reversed"]["auc_of_clean"] == 0.5
     assert summary["controls"]["wrong words"]["auc_of_clean"] == 0.5
     assert summary["controls"]["noisy"]["auc_of_clean"] < 0.5  # this reward likes noise, and that is shown
@@ -99,6 +107,36 @@ def test_s01_s06_the_command_shows_that_the_default_reward_separates_real_speech
     assert all(area_under_curve(values["clean"], values[control]) == 1.0 for control in spoiled)
     assert "1.000" in result.output
     assert "x real time" in result.output
+
+
+def test_recordings_that_say_what_is_wrong_with_them_are_compared_as_they_are() -> None:
+    clips = [
+        (Utterance(name, "a b"), Audio(np.full(8000, level, dtype=np.float32), 16_000))
+        for name, level in (("quiet", 0.1), ("fine", 0.4), ("loud", 0.9), ("good", 0.5))
+    ]
+    scored, listening_s = score_labelled(Loudest(), clips, ["too quiet", "", "too loud", ""])  # type: ignore[arg-type]
+    assert [(clip.id, clip.control) for clip in scored] == [
+        ("fine", "clean"),
+        ("good", "clean"),
+        ("loud", "too loud"),
+        ("quiet", "too quiet"),
+    ]
+    controls = summarize(scored, listening_s)["controls"]
+    assert (controls["too quiet"]["auc_of_clean"], controls["too loud"]["auc_of_clean"]) == (1.0, 0.0)
+    with pytest.raises(DataError, match="leave it out where nothing is wrong"):
+        score_labelled(Loudest(), clips[:1], ["too quiet"])  # type: ignore[arg-type]
+
+
+def test_the_command_takes_recordings_that_say_what_is_wrong_with_them(tmp_path: Path) -> None:
+    files = sorted(SPEECH.glob("*.flac"))
+    rows = [{"audio": str(file), "text": file.stem.replace("-", " ")} for file in files[:2]]
+    rows.append({"audio": str(files[2]), "text": files[3].stem.replace("-", " "), "control": "wrong text"})
+    manifest = tmp_path / "clips.jsonl"
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = CliRunner().invoke(app, ["score", str(manifest), "--set", "reward.workers=1"])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"wrong text +1 +0 .* 1\.000", result.output)
+    assert "reversed" not in result.output
 
 
 def test_a_single_clip_has_no_wrong_words(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elocution.measures.ctc import ctc_nll, num_labels_heard
+from elocution.measures.ctc import best_labels, ctc_nll
 
 BLANK = 2
 
@@ -47,5 +47,5 @@ def test_long_clips_do_not_underflow() -> None:
 
 def test_repeats_and_blanks_are_not_heard() -> None:
     best = [BLANK, 0, 0, BLANK, 0, 1, 1, BLANK]
-    assert num_labels_heard(np.eye(3)[best], BLANK) == 3
-    assert num_labels_heard(np.eye(3)[[BLANK] * 4], BLANK) == 0
+    assert best_labels(np.eye(3)[best], BLANK) == [0, 0, 1]
+    assert best_labels(np.eye(3)[[BLANK] * 4], BLANK) == []

@@ -8,6 +8,8 @@ from elocution.measures.error_rates import (
     character_error_rate,
     corpus_error_rate,
     count_edits,
+    edits_from_row,
+    edits_to_row,
     mean_error_rate,
     phoneme_error_rate,
     pinyin_error_rate,
@@ -97,3 +99,13 @@ def test_phonemes_come_from_the_function_that_is_given() -> None:
 @pytest.mark.parametrize(("tones", "edits"), [(True, 1), (False, 0)])
 def test_pinyin_counts_tones_where_asked(tones: bool, edits: int) -> None:
     assert pinyin_error_rate("买 马".split(), "卖 马".split(), tones=tones) == EditCounts(edits, 0, 0, 2)
+
+
+def test_edits_go_among_other_numbers_and_come_back() -> None:
+    edits = {
+        "wer": EditCounts(1, 2, 3, reference_units=9),
+        "phoneme_error_rate": EditCounts(0, 1, 0, reference_units=14),
+    }
+    row = edits_to_row(edits)
+    assert (row["wer/substitutions"], row["phoneme_error_rate/reference_units"]) == (1, 14)
+    assert edits_from_row({"wer": 6 / 9, **row, "f0_hz": 200.0}) == edits

@@ -141,3 +141,23 @@ def test_an_unknown_recogniser_is_answered_with_the_nearest_name() -> None:
 def test_a_recogniser_of_ones_own_is_named_by_its_import_path() -> None:
     loaded = load_transcriber("elocution.measures.pocketsphinx:BigramTranscriber")
     assert type(loaded) is type(load_transcriber("pocketsphinx-bigram"))
+
+
+def test_the_phonemes_of_clear_speech_are_all_heard_and_those_of_a_wrong_word_are_counted_by_kind(
+    scorer: PhonemeScorer, spoken: dict[str, Audio]
+) -> None:
+    found = {text: scorer.score(clip, text).phonemes for text, clip in spoken.items()}
+    assert corpus_error_rate([edits for edits in found.values() if edits]) <= 0.05
+    likelihood = scorer.score(spoken["nine nine seven one"], "nine nine seven one one")
+    # What the text has more than was said is deleted.
+    assert likelihood.phonemes is not None
+    one_more = likelihood.num_wanted - likelihood.num_heard
+    assert one_more > 0
+    assert (likelihood.phonemes.substitutions, likelihood.phonemes.deletions) == (0, one_more)
+
+
+def test_s01_nothing_heard_deletes_every_phoneme(scorer: PhonemeScorer) -> None:
+    edits = scorer.score(_audio(0.2 * np.sin(2 * np.pi * 50 * TIME)), "the green house").phonemes
+    assert edits is not None
+    assert edits.rate == 1
+    assert edits.is_empty_hypothesis

@@ -13,7 +13,9 @@ from transformers import (
     ParakeetEncoderConfig,
     ParakeetFeatureExtractor,
     ParakeetForCTC,
+    ParakeetForTDT,
     ParakeetProcessor,
+    ParakeetTDTConfig,
     ParakeetTokenizer,
 )
 
@@ -25,11 +27,11 @@ from elocution.measures.listener import build_listener
 from elocution.measures.routing import Routes, transcribe_together
 from elocution.types import Audio
 
-WITH_FOLDER = ["whisper", "faster-whisper", "sherpa-sensevoice", "sherpa-paraformer", "parakeet"]
+WITH_FOLDER = ["whisper", "faster-whisper", "sherpa-sensevoice", "sherpa-paraformer", "parakeet", "parakeet-tdt"]
 NO_CODES = np.zeros((0, 1), np.int64)
 
 
-def save_random_parakeet(folder: Path) -> None:
+def save_random_parakeet(folder: Path, *, has_transducer: bool = False) -> None:
     torch.manual_seed(0)
     pieces = ["<unk>", "▁", *"abcdefghijklmnopqrstuvwxyz'"]
     tokens = Tokenizer(
@@ -45,22 +47,47 @@ def save_random_parakeet(folder: Path) -> None:
         subsampling_conv_channels=8,
         num_mel_bins=80,
     )
-    config = ParakeetCTCConfig(
-        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, encoder_config=encoder.to_dict()
-    )
-    ParakeetForCTC(config).save_pretrained(folder)
+    model: ParakeetForCTC | ParakeetForTDT
+    if has_transducer:
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<blank>"]})
+        blank = tokenizer.convert_tokens_to_ids("<blank>")
+        model = ParakeetForTDT(
+            ParakeetTDTConfig(
+                vocab_size=len(tokenizer),
+                blank_token_id=blank,
+                decoder_start_token_id=blank,
+                pad_token_id=tokenizer.pad_token_id,
+                decoder_hidden_size=16,
+                num_decoder_layers=1,
+                encoder_config=encoder.to_dict(),
+            )
+        )
+        # The head gives durations behind the tokens, which are none.
+        durations = list(range(len(tokenizer), len(tokenizer) + len(model.config.durations)))
+        model.generation_config.suppress_tokens = durations
+        # A token that takes no time would be said again and again by weights that learnt nothing.
+        with torch.no_grad():
+            model.joint.head.bias[len(tokenizer)] = -100.0
+    else:
+        model = ParakeetForCTC(
+            ParakeetCTCConfig(
+                vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, encoder_config=encoder.to_dict()
+            )
+        )
+    model.save_pretrained(folder)
     ParakeetProcessor(ParakeetFeatureExtractor(feature_size=80), tokenizer).save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = {name: tmp_path_factory.mktemp(name) for name in ("whisper", "parakeet")}
+    made = {name: tmp_path_factory.mktemp(name) for name in ("whisper", "parakeet", "parakeet-tdt")}
     save_random_whisper(made["whisper"])
     save_random_parakeet(made["parakeet"])
+    save_random_parakeet(made["parakeet-tdt"], has_transducer=True)
     return made
 
 
-@pytest.fixture(params=["whisper", "parakeet"])
+@pytest.fixture(params=["whisper", "parakeet", "parakeet-tdt"])
 def recogniser(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Transcriber:
     return load_transcriber(request.param, path=str(folders[request.param]))
 
@@ -100,9 +127,14 @@ def test_a_folder_without_an_onnx_model_is_refused(name: str, tmp_path: Path) ->
         load_transcriber(name, path=str(tmp_path))
 
 
-def test_a_folder_that_is_no_parakeet_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="ParakeetForCTC"):
-        load_transcriber("parakeet", path=str(tmp_path))
+@pytest.mark.parametrize(("name", "kind"), [("parakeet", "ParakeetForCTC"), ("parakeet-tdt", "ParakeetForTDT")])
+def test_a_folder_that_is_no_parakeet_is_refused(
+    name: str, kind: str, tmp_path: Path, folders: dict[str, Path]
+) -> None:
+    other = folders["parakeet" if name == "parakeet-tdt" else "parakeet-tdt"]
+    for folder in (tmp_path, other):
+        with pytest.raises(CheckpointError, match=kind):
+            load_transcriber(name, path=str(folder))
 
 
 def test_a_path_for_a_recogniser_that_takes_none_is_an_error(tmp_path: Path) -> None:
@@ -110,9 +142,12 @@ def test_a_path_for_a_recogniser_that_takes_none_is_an_error(tmp_path: Path) -> 
         load_transcriber("pocketsphinx-open", path=str(tmp_path))
 
 
-def test_parakeet_refuses_a_language_that_it_does_not_know(folders: dict[str, Path], spoken: dict[str, Audio]) -> None:
-    parakeet = load_transcriber("parakeet", path=str(folders["parakeet"]))
-    with pytest.raises(ValueError, match="hears English, zh was asked for"):
+@pytest.mark.parametrize(("name", "message"), [("parakeet", "hears English, zh"), ("parakeet-tdt", "uk; zh was asked")])
+def test_parakeet_refuses_a_language_that_it_does_not_know(
+    name: str, message: str, folders: dict[str, Path], spoken: dict[str, Audio]
+) -> None:
+    parakeet = load_transcriber(name, path=str(folders[name]))
+    with pytest.raises(ValueError, match=message):
         transcribe_together(parakeet, list(spoken.values())[:1], ["zh"])
 
 

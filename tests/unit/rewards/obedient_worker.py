@@ -4,13 +4,26 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-__all__ = ["build", "build_failing", "obey"]
+__all__ = ["build", "build_failing", "build_on", "obey"]
 
 
 def build() -> Callable[[str], str]:
     return obey
+
+
+def build_on(device: str, builds: Path) -> Callable[[str], str]:
+    """Answers with its device and process, whatever it is asked but what `obey` knows to fail; leaves a line in `builds`."""
+    with builds.open("a") as lines:
+        lines.write(f"{device} {os.getpid()}\n")
+    return partial(_obey_on, device)
+
+
+def _obey_on(device: str, task: str) -> str:
+    obey(task)
+    return f"{device} {os.getpid()}"
 
 
 def build_failing() -> Callable[[str], str]:

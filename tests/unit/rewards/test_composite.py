@@ -14,6 +14,7 @@ from elocution.audio import write_wav
 from elocution.config.load import load_config
 from elocution.config.tree import ComponentConfig, RewardConfig
 from elocution.errors import ConfigError
+from elocution.measures import Likelihood
 from elocution.measures.facts import FACTS, Findings, SpokenText
 from elocution.measures.listener import build_listener
 from elocution.rewards import load_reward
@@ -280,3 +281,51 @@ def test_what_the_prompt_wants_reaches_the_listener() -> None:
         (score,) = reward([wanted])
     assert score.value == 0.5
     assert (pool.tasks[0].voice, pool.tasks[0].description) == (voice, "calm")
+
+
+def test_phonemes_and_length_are_rewards_over_real_processes_and_keep_their_edits(spoken: dict[str, Audio]) -> None:
+    config = RewardConfig.model_validate(
+        {
+            "type": "composite",
+            "combine": "sum",
+            "workers": 1,
+            "expected_rate": {"en": 14.0},
+            "components": {
+                "sounds": {"fact": "phoneme_error_rate", "weight": 3.0, "utility": "tanh", "scale": 3.0},
+                "length": {"fact": "duration_ratio", "utility": "band", "low": 0.6, "high": 1.5, "scale": 0.5},
+            },
+            "constraints": {"pace": {"fact": "duration_ratio", "keep": "at_most", "share": 1.2}},
+        }
+    )
+    texts, clips = list(spoken), list(spoken.values())
+    with load_reward(config) as reward:
+        right, wrong, long = reward(
+            [
+                rollout(clips[0], texts[0]),
+                rollout(clips[0], texts[1]),
+                rollout(Audio(np.concatenate([clips[0].samples] * 3), clips[0].sample_rate), texts[0]),
+            ]
+        )
+        metrics = reward.state.advance([right])
+    assert right.value == pytest.approx(1.0)
+    assert right.raw["phoneme_error_rate/reference_units"] == 14
+    assert wrong.parts["sounds"] < 0.05
+    assert long.raw["phoneme_error_rate/insertions"] == pytest.approx(28, abs=3)
+    assert long.parts["length"] == 0
+    assert long.raw["duration_ratio"] > 2.5 * right.raw["duration_ratio"]
+    assert metrics["constraint/pace_mean"] == right.raw["duration_ratio"]
+
+
+def test_a_likelihood_that_counts_no_phonemes_gives_no_phoneme_error_rate(spoken: dict[str, Audio]) -> None:
+    text, clip = next(iter(spoken.items()))
+    listen = build_listener(["phoneme_error_rate"], RewardConfig(nll=f"{__name__}:Sure"))
+    found = listen(SpokenText(clip, text, "en", np.zeros((0, 1), np.int64)))
+    assert found.facts == {}
+    assert "does not count phonemes; hama does" in found.failures["phoneme_error_rate"]
+
+
+class Sure:
+    """A likelihood in tokens."""
+
+    def score(self, audio: Audio, text: str) -> Likelihood:
+        return Likelihood(0.1, num_wanted=9, num_heard=9)

@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
-from obedient_worker import build, build_failing
+from obedient_worker import build, build_failing, build_on
 
 from elocution.errors import RewardUnavailable
 from elocution.rewards.pool import ScoringPool
@@ -116,6 +117,27 @@ def test_tasks_may_come_from_several_threads(pool: ScoringPool[str, str]) -> Non
     with ThreadPoolExecutor(4) as threads:
         batches = [[f"task {thread} {index}" for index in range(10)] for thread in range(4)]
         assert list(threads.map(pool.map, batches)) == [[task.upper() for task in batch] for batch in batches]
+
+
+def test_processes_share_out_the_devices_and_one_that_replaces_another_has_its_device(tmp_path: Path) -> None:
+    builds = tmp_path / "builds"
+    factories = [partial(build_on, device, builds) for device in ("fake:0", "fake:1")]
+    with ScoringPool(*factories, workers=4, timeout_s=20.0) as pool:
+        _wait_for_lines(builds, pool, 4)
+        first = [line.split() for line in builds.read_text().splitlines()]
+        assert sorted(device for device, _ in first) == ["fake:0"] * 2 + ["fake:1"] * 2
+        assert set(map(str, pool.map(["one"] * 40))) <= {" ".join(one) for one in first}  # each is built once
+        pool.map([f"once {tmp_path / 'mark'}"])
+        _wait_for_lines(builds, pool, 5)
+        (killed,) = [device for device, pid in first if not _is_running(int(pid))]
+        assert [line.split()[0] for line in builds.read_text().splitlines()[4:]] == [killed]
+
+
+def _wait_for_lines(path: Path, pool: ScoringPool[str, str], count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(path.read_text().splitlines() if path.exists() else []) < count:
+        assert time.monotonic() < deadline
+        pool.map(["span 0.05"])
 
 
 def test_s05_a_hanging_scorer_costs_its_own_task_only() -> None:

@@ -16,7 +16,7 @@ from scripted_server import Script, good_answer, scripted_server
 
 from elocution.audio import write_wav
 from elocution.config.load import load_config
-from elocution.config.tree import RewardConfig
+from elocution.config.tree import RewardConfig, RunConfig
 from elocution.errors import ConfigError, ElocutionError, RewardError, RewardUnavailable
 from elocution.kserve import InferRequest, Message, texts_of
 from elocution.rewards import load_reward
@@ -382,7 +382,7 @@ def test_what_has_not_been_sent_when_it_ends_has_no_score() -> None:
             reward.start(_rollout("one", _clip(0.5)))
 
 
-def test_a_voice_and_a_description_are_sent_to_servers_that_take_them(tmp_path: Path) -> None:
+def test_a_voice_its_words_a_description_and_an_emotion_are_sent_to_servers_that_take_them(tmp_path: Path) -> None:
     seen: list[InferRequest] = []
 
     def answer(request: InferRequest) -> Message:
@@ -392,8 +392,8 @@ def test_a_voice_and_a_description_are_sent_to_servers_that_take_them(tmp_path: 
     write_wav(tmp_path / "ann.wav", Audio(np.full(300, 0.25, np.float32), 8_000))
     plain = _rollout("one", _clip(0.5))
     voice = Voice("ann", "her words", np.zeros((1, 1), np.int64), tmp_path / "ann.wav")
-    spoken = replace(plain, utterance=Utterance("u", "two", voice=voice, description="a calm voice"))
-    takes = ("WAV", "PROMPT_WAV", "DESCRIPTION")
+    spoken = replace(plain, utterance=Utterance("u", "two", voice=voice, description="a calm voice", emotion="sad"))
+    takes = ("WAV", "PROMPT_WAV", "PROMPT_TEXT", "DESCRIPTION", "EMOTION")
     with scripted_server(Script(answer, inputs=takes)) as url:
         _scores(_config(url, clips_per_request=2), [spoken, plain])
         _scores(_config(url), [plain])
@@ -404,8 +404,27 @@ def test_a_voice_and_a_description_are_sent_to_servers_that_take_them(tmp_path: 
     assert both["PROMPT_WAV_LENS"].values[[row, 1 - row], 0].tolist() == [300, 0]
     assert both["PROMPT_SAMPLE_RATE"].values[row, 0] == 8_000
     assert both["PROMPT_WAV"].values[row] == pytest.approx(0.25, abs=1e-4)
-    assert texts_of(both["DESCRIPTION"])[row] == "a calm voice"
-    assert not {"PROMPT_WAV", "DESCRIPTION"} & (none.keys() | not_taken.keys())
+    sent = {name: texts_of(both[name])[row] for name in ("PROMPT_TEXT", "DESCRIPTION", "EMOTION")}
+    assert sent == {"PROMPT_TEXT": "her words", "DESCRIPTION": "a calm voice", "EMOTION": "sad"}
+    assert not {"PROMPT_WAV", *sent} & (none.keys() | not_taken.keys())
+
+
+def test_a_server_measures_the_pace_of_the_voice_that_it_is_sent_as_the_trainer_would(
+    spoken: dict[str, Audio], tmp_path: Path
+) -> None:
+    length = {"fact": "duration_ratio", "utility": "band", "low": 0.9, "high": 1.1, "scale": 0.5}
+    reward = {"type": "composite", "workers": 1, "components": {"length": length}, "self_test": {"audio": ""}}
+    (text, clip), (words, recording) = list(spoken.items())[:2]
+    write_wav(tmp_path / "ann.wav", recording)
+    voice = Voice("ann", words, np.zeros((1, 1), np.int64), tmp_path / "ann.wav")
+    rollout = replace(_rollout(text, clip), utterance=Utterance("u", text, voice=voice))
+    (expected,) = _scores(RewardConfig.model_validate(reward), [rollout])
+    with running_reward_server(RunConfig.model_validate({"reward": reward})) as url:
+        (score,) = _scores(
+            RewardConfig.model_validate(reward | {"type": "remote", "remote": {"urls": [url]}}), [rollout]
+        )
+    assert score.raw["duration_ratio"] == pytest.approx(expected.raw["duration_ratio"], rel=1e-6)
+    assert score.raw["duration_ratio"] != pytest.approx(1.0, abs=0.01)
 
 
 def test_a_voice_that_cannot_be_read_leaves_its_own_clip_unscored() -> None:

@@ -12,6 +12,7 @@ import pytest
 from elocution.config.tree import RewardConfig
 from elocution.measures import Likelihood
 from elocution.measures.compare import compare_by
+from elocution.measures.error_rates import EditCounts
 from elocution.rewards.base import FLOOR, Known, StreamingReward
 from elocution.rewards.wer_nll import Heard, SaidText, WerNllReward, WordListener, harmonic_reward, judge
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Score, Utterance
@@ -161,12 +162,12 @@ NINE_OF_TEN = Likelihood(0.5, num_wanted=10, num_heard=9)
 
 def test_the_transcript_is_normalised_like_the_text() -> None:
     heard = judge("the green house", "en", "The [noise] green, HOUSE", NINE_OF_TEN)
-    assert heard == Heard("the green house", 0.0, 0.5)
+    assert heard == Heard("the green house", 0.0, 0.5, EditCounts(0, 0, 0, reference_units=3))
 
 
 def test_s06_words_found_where_no_phoneme_is_are_not_a_transcript() -> None:
     heard = judge("the green house", "en", "thank you for watching", Likelihood(0.5, num_wanted=10, num_heard=1))
-    assert heard == Heard("", 1.0, 0.5)
+    assert heard == Heard("", 1.0, 0.5, EditCounts(0, deletions=3, insertions=0, reference_units=3))
 
 
 class Hallucinates:

@@ -1,5 +1,6 @@
 """Rewards that do what a text says, importable by the server and its scoring processes."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from elocution.rewards.pool import ScoringPool
 from elocution.rewards.wer_nll import Heard, SaidText, WerNllReward
 from elocution.types import Audio, Rollout, Score
 
-__all__ = ["ByText", "CountsCalls", "HearsNothing"]
+__all__ = ["ByText", "CountsCalls", "HearsNothing", "SaysItsDevice"]
 
 
 def _obey(clip: SaidText) -> Heard:
@@ -71,3 +72,17 @@ class HearsNothing:
 
     def score(self, audio: Audio, text: str) -> Likelihood:
         return Likelihood(nll=10.0, num_wanted=10, num_heard=0)
+
+
+class SaysItsDevice:
+    """A recogniser and likelihood with a path: what it hears is where it runs and in which process."""
+
+    def __init__(self, path: str, *, device: str) -> None:
+        self._says = f"{device} {os.getpid()}"
+
+    def transcribe(self, audio: Audio) -> str:
+        time.sleep(0.05)
+        return self._says
+
+    def score(self, audio: Audio, text: str) -> Likelihood:
+        return Likelihood(nll=0.1, num_wanted=9, num_heard=9)

@@ -422,6 +422,29 @@ def test_scores_are_remembered_and_failures_are_not() -> None:
         assert ask(SPOKEN, "fail")[0] == 200
 
 
+def test_a_server_spreads_its_scoring_processes_over_the_devices() -> None:
+    name = "scripted_rewards:SaysItsDevice"
+    where = [
+        f"reward.{key}={value}" for key, value in (("asr", name), ("asr_path", "."), ("nll", name), ("nll_path", "."))
+    ]
+    config = _config(*where, 'reward.devices=["alpha", "beta"]', "reward.workers=0", 'reward.self_test.audio=""')
+    assert config.reward.num_workers == 2
+    heard: set[str] = set()
+    with reward_service(config) as service, TestClient(build_app(service)) as client:
+        for batch in range(20):  # until both processes have started
+            texts = [f"{'one ' * (batch + 1)}{word}" for word in ("two", "three", "four", "five", "six", "seven")]
+            inputs = [
+                {"name": "TOKENS", "shape": [6, len(SPOKEN)], "datatype": "INT32", "data": [SPOKEN] * 6},
+                {"name": "TOKEN_LENS", "shape": [6, 1], "datatype": "INT32", "data": [len(SPOKEN)] * 6},
+                {"name": "GT_TEXT", "shape": [6, 1], "datatype": "BYTES", "data": texts},
+            ]
+            heard |= set(_output(client.post(CODES, json={"inputs": inputs}).json(), "TRANSCRIPTS"))
+            if len(heard) == 2:
+                break
+    assert {text.split()[0] for text in heard} == {"alpha", "beta"}
+    assert len(heard) == 2  # one process on each
+
+
 def test_s02_s05_one_clip_that_hangs_one_that_raises_and_one_of_nan_are_alone_unscored() -> None:
     config = _config(
         "reward.type=scripted_rewards:ByText", "reward.timeout_s=1.0", "reward.workers=2", 'reward.self_test.audio=""'
