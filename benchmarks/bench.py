@@ -25,6 +25,7 @@ from elocution.testing.run_directory import read_rows
 from elocution.train.loop import train
 
 ROWS, GROUP, REPEATS, STEPS = 64, 8, 4, 3
+WAITING = 256
 SHORTEST, LONGEST = 32, 256
 
 
@@ -34,6 +35,23 @@ class EndlessPolicy(LlasaPolicy):
     @property
     def stop_ids(self) -> frozenset[int]:
         return frozenset({-1})
+
+
+class CountingPolicy(LlasaPolicy):
+    """Counts the steps of the rows drawn with it."""
+
+    steps = 0
+
+    def incremental(self, *, compiled: bool = True) -> IncrementalModel:
+        model = super().incremental(compiled=compiled)
+        step = model.step
+
+        def counted(ids: torch.Tensor) -> Choices:
+            self.steps += 1
+            return step(ids)
+
+        model.step = counted  # type: ignore[method-assign]
+        return model
 
 
 @dataclass(frozen=True)
@@ -118,6 +136,28 @@ def compare_generation(title: str, policy: LlasaPolicy, requests: Sequence[Rollo
         f"  elocution               {ours_rate.wall:8.0f}   {ours_rate.wall / theirs_rate.wall:.1f}x   "
         f"{ours_rate.cpu:8.0f}   {ours_rate.cpu / theirs_rate.cpu:.1f}x\n"
     )
+
+
+def bench_slots(policy: LlasaPolicy, utterances: Sequence[Utterance], config: RolloutConfig) -> None:
+    """How full a batch of `ROWS` is while `WAITING` completions of `utterances` go through it; counts, no times."""
+    counting = CountingPolicy(policy.llama, policy.tokenizer)
+    engine = TorchEngine(counting, temperature=1.0, batch_size=ROWS)
+    engine.publish(0)
+    requests = requests_of(policy, utterances, config)
+    drawn = [
+        (request.max_new, len(each.ids))
+        for request, group in zip(requests, engine.generate(requests), strict=True)
+        for each in group
+    ]
+    lengths = [length for _, length in sorted(drawn, key=lambda each: -each[0])]
+    tokens = sum(lengths) - len(lengths)  # the first of each comes of its prompt
+    in_batches = sum(max(lengths[start : start + ROWS]) - 1 for start in range(0, len(lengths), ROWS))
+    print(
+        f"{len(lengths)} completions of {min(lengths)} to {max(lengths)} ids in a batch of {ROWS}; steps, and rows in use"
+    )
+    for title, steps in (("batch after batch", in_batches), ("with replacement", counting.steps)):
+        print(f"  {title:<22} {steps:8}          {tokens / (steps * ROWS):8.0%}")
+    print()
 
 
 def bench_step() -> None:

@@ -22,7 +22,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from elocution.grpo.losses import LossSettings
 from elocution.policies.base import PolicyBatch
 from elocution.policies.packing import enable_packing, packed_states
-from elocution.policies.padding import positions_of
 from elocution.train.batch import LearnerBatch
 from elocution.train.learner import Learner, LearnerSettings
 from elocution.train.recorder import peak_memory_mib
@@ -81,7 +80,8 @@ def plain_logprobs(model: LlamaForCausalLM, batch: PolicyBatch) -> Tensor:
     """Prompts repeated, everything padded, all logits at once. Shapes: [B, T]."""
     ids = torch.cat([batch.prompt_ids[batch.row_prompt], batch.completion_ids[..., 0]], dim=1)
     mask = torch.cat([batch.prompt_mask[batch.row_prompt], batch.completion_mask[..., 0].long()], dim=1)
-    logits = model(input_ids=ids, attention_mask=mask, position_ids=positions_of(mask), use_cache=False).logits
+    positions = (mask.cumsum(dim=1) - 1).clamp_min(0)
+    logits = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False).logits
     predicted = torch.log_softmax(logits[:, batch.prompt_ids.shape[1] - 1 : -1].float(), dim=-1)
     return predicted.gather(-1, batch.completion_ids).squeeze(-1)
 

@@ -41,9 +41,9 @@ def _pass(place: str) -> None:
 class DyingPolicy(LlasaPolicy):
     """Dies before it samples with new weights, within an update, or within a checkpoint."""
 
-    def incremental(self) -> IncrementalModel:
+    def incremental(self, *, compiled: bool = True) -> IncrementalModel:
         _pass("draw")
-        return super().incremental()
+        return super().incremental(compiled=compiled)
 
     def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         _pass("learn")

@@ -117,11 +117,11 @@ class FailingReward(DyingReward):
 
 class FailingPolicy(DyingPolicy):
     calls = 0
-    def incremental(self):
+    def incremental(self, **settings):
         FailingPolicy.calls += 1
         if FailingPolicy.calls > 2:
             raise RuntimeError("the sampler is broken")
-        return super().incremental()
+        return super().incremental(**settings)
 
 class HangingReward(DyingReward):
     def start(self, rollout):

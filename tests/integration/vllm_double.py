@@ -152,7 +152,9 @@ class Double:
     @torch.inference_mode()
     def score(self, body: Answer) -> list[Answer]:
         policy, prompts = self.engine._loaded(), [np.array(prompt) for prompt in body["prompt"]]
-        logits = policy.incremental().prefill(prompts, torch.arange(len(prompts)), 1).groups[0][0][:, 0]
+        model = policy.incremental()
+        model.start(len(prompts), max(map(len, prompts)))
+        logits = model.join(prompts, torch.arange(len(prompts))).groups[0][0][:, 0]
         logprobs = torch.log_softmax(logits.float() / body["temperature"], dim=-1)
         places = torch.searchsorted(policy.legal_ids, torch.tensor(body["logprob_token_ids"]))
         names = [f"token_id:{each}" for each in body["logprob_token_ids"]]

@@ -204,7 +204,9 @@ class RolloutConfig(StrictConfig):
     min_codes: int = Field(default=40, ge=1, le=100_000)
     """Smallest token budget, codes."""
     batch_size: int = Field(default=128, ge=1)
-    """Completions drawn at once; servers batch by themselves."""
+    """Most completions drawn at once; one that ends makes room for one that waits. Servers batch by themselves."""
+    compile: bool = True
+    """With `torch` on a CPU in fp32: attention and norms compiled for it by the system's C compiler; without one as if false."""
     server: ServerConfig = ServerConfig()
     sglang: SglangConfig = SglangConfig()
     sync: SyncSettings = SyncSettings()

@@ -132,7 +132,12 @@ def load_model_source(config: RunConfig, model: Path, device: torch.device) -> M
         language_tags=config.model.language_tags,
     )
     policy.model.to(device)
-    engine = TorchEngine(policy, temperature=config.eval.temperature, batch_size=config.rollout.batch_size)
+    engine = TorchEngine(
+        policy,
+        temperature=config.eval.temperature,
+        batch_size=config.rollout.batch_size,
+        compiled=config.rollout.compile,
+    )
     engine.publish(0)
     load = partial(load_codec, config.codec.type, resolve_path(config.codec.path))
     codec = load()

@@ -44,10 +44,13 @@ class IncrementalModel(Protocol):
     What it is given may lie on any device; choices lie where the weights do.
     """
 
-    def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Choices:
-        """Reads each prompt, [L] or [L, C], once and gives every row its own copy. Returns what may be drawn first.
+    def start(self, rows: int, positions: int) -> None:
+        """Forgets all rows and makes room for at most `rows` at a time, of at most `positions` with their prompts."""
 
-        `row_prompt` [B] says which prompt a row continues; at most `max_new` positions will follow.
+    def join(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor) -> Choices:
+        """Appends rows to those under way. Each prompt, [L] or [L, C], is read once, and every row gets its own copy.
+
+        Returns what the new rows may draw first. `row_prompt` [B'] says which prompt a row continues.
         """
 
     def step(self, ids: Tensor) -> Choices:
@@ -150,8 +153,8 @@ class Policy(Protocol):
         Cells outside the mask hold 0. Gradients flow through the log-probs, and through the entropies if `entropy_grad`.
         """
 
-    def incremental(self) -> IncrementalModel:
-        """The current weights arranged for sampling."""
+    def incremental(self, *, compiled: bool = True) -> IncrementalModel:
+        """The current weights arranged for sampling; `compiled` uses kernels made for this CPU where that is possible."""
 
     def save_pretrained(self, path: str) -> None:
         """Writes the checkpoint in the family's released layout, an adapter folded into the weights."""

@@ -55,12 +55,12 @@ class Choices:
 
 def _draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Places drawn from softmax(logits / temperature), and their log-probs. Shapes: [B, c, K], [B, c] -> [B, c] each."""
-    logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
-    cumulative = logprobs.exp().cumsum(dim=-1)
+    probabilities = torch.softmax(logits.float() / temperature, dim=-1)
+    cumulative = probabilities.cumsum(dim=-1)
     total = cumulative[..., -1]
     if not bool(torch.isfinite(total).all()):
         raise FloatingPointError("a probability is not finite")
     # Rounding can leave the total a little off 1; an id of probability 0 is never drawn.
     choice = torch.searchsorted(cumulative, (uniforms * total)[..., None], right=True)
     choice = choice.clamp_max(logits.shape[-1] - 1)
-    return choice[..., 0], logprobs.gather(-1, choice)[..., 0]
+    return choice[..., 0], probabilities.gather(-1, choice)[..., 0].log()

@@ -12,25 +12,35 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, LlamaModel, Qwen2Model, Qwen3Model
 
+from elocution.policies.compiled_kernels import LANES, CompiledKernels, can_compile
 from elocution.policies.lora import merged_weight
-from elocution.policies.padding import pad_prompts, positions_of
+from elocution.policies.step_kernels import StepKernels, TorchKernels
 
 __all__ = ["DecoderSteps"]
+
+_MOST_THREADS = 2
 
 
 class DecoderSteps:
     """Final hidden states of one position after the other, with a static key-value cache.
 
     Valid until the decoder's weights change: some are copied here, others shared, adapters folded in. `embed` makes
-    [..., D] of ids [..., C]. Rows share one position in the cache; prompts of unequal length are padded on the left and masked.
+    [..., D] of ids [..., C]. Each row has its own length, so that rows may join while others are under way.
     Products and cache are in `dtype`, as under autocast; the residual stream keeps the weights' precision.
     """
 
     def __init__(
-        self, decoder: LlamaModel | Qwen2Model | Qwen3Model, embed: Callable[[Tensor], Tensor], dtype: torch.dtype
+        self,
+        decoder: LlamaModel | Qwen2Model | Qwen3Model,
+        embed: Callable[[Tensor], Tensor],
+        dtype: torch.dtype,
+        *,
+        compiled: bool,
     ) -> None:
+        """`compiled` uses kernels made for this CPU, where that is possible."""
         layers: Any = decoder.layers  # the three families name their parts alike
         attention = layers[0].self_attn
         self._decoder = decoder
@@ -53,104 +63,97 @@ class DecoderSteps:
             for layer in layers
         ]
         self._norm: Tensor = decoder.norm.weight.detach()
-        self._cache: list[Tensor] = []  # by layer [2, B, kv, total, d]: keys, values
-        # Views of the cache by layer: keys [B * kv, d, total], values [B * kv, total, d].
-        self._views: list[tuple[Tensor, Tensor]] = []
-        self._bias = self._cos = self._sin = self._padding = torch.empty(0, device="cpu")
-        self._length = 0
+        self._kernels = self._choose_kernels(attention.q_proj.out_features // self._head_dim, compiled=compiled)
+        # By layer: keys [rows, kv, d, positions], values [rows, kv, positions, d].
+        self._cache: list[tuple[Tensor, Tensor]] = []
+        self._cos = self._sin = torch.empty(0, device="cpu")  # [positions, d]
+        self._lengths = torch.empty(0, dtype=torch.long, device="cpu")  # [B], positions that each row holds
 
     @torch.inference_mode()
-    def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Tensor:
-        """As `IncrementalModel.prefill`, but the hidden states [B, D]. Shapes: `prompts` [L] or [L, C] each."""
-        device, dtype = self._norm.device, self._dtype
-        ids, mask = (tensor.to(device) for tensor in pad_prompts(prompts))
-        row_prompt = row_prompt.to(device)
-        cache = DynamicCache(config=self._decoder.config)
-        with torch.autocast(device.type, dtype, enabled=dtype != self._norm.dtype):
-            hidden: Tensor = self._decoder(
-                inputs_embeds=self._embed(ids if ids.ndim == 3 else ids[..., None]),
-                attention_mask=mask,
-                position_ids=positions_of(mask),
-                cache=cache,
-                use_cache=True,
-            ).last_hidden_state[:, -1]
-        self._length = ids.shape[1]
-        total = self._length + max_new
-        layers: list[Any] = cache.layers  # each a dynamic layer with `keys` and `values`
-        self._cache = []
-        for layer in layers:
-            buffer = torch.zeros(
-                2, len(row_prompt), self._num_kv_heads, total, self._head_dim, dtype=dtype, device=device
+    def start(self, rows: int, positions: int) -> None:
+        """As `IncrementalModel.start`."""
+        device = self._norm.device
+        self._cache = []  # frees the old one before there is another
+        positions = -(-positions // LANES) * LANES
+        sizes = (rows, self._num_kv_heads)
+        # Zeros, for what lies beyond a row's length is multiplied by 0, and must be finite.
+        self._cache = [
+            (
+                torch.zeros(*sizes, self._head_dim, positions, dtype=self._dtype, device=device),
+                torch.zeros(*sizes, positions, self._head_dim, dtype=self._dtype, device=device),
             )
-            buffer[0, :, :, : self._length] = layer.keys[row_prompt]
-            buffer[1, :, :, : self._length] = layer.values[row_prompt]
-            self._cache.append(buffer)
-        padding = (1 - mask).to(dtype) * torch.finfo(dtype).min
-        self._bias = F.pad(padding, (0, max_new))[row_prompt]
-        # A row's position is its place in the cache less its padding.
-        self._padding = (1 - mask).sum(dim=1)[row_prompt]
-        cos, sin = self._decoder.rotary_emb(hidden, torch.arange(total, device=device)[None])
-        self._cos, self._sin = cos[0].to(hidden.dtype), sin[0].to(hidden.dtype)
+            for _ in self._layers
+        ]
+        cos, sin = self._decoder.rotary_emb(self._norm, torch.arange(positions, device=device)[None])
+        self._cos, self._sin = cos[0].to(self._norm.dtype), sin[0].to(self._norm.dtype)
         # The first half is negated here, once, and not in each layer of each step.
         self._sin[:, : self._head_dim // 2] *= -1
-        self._look()
-        return hidden[row_prompt]
+        self._lengths = torch.empty(0, dtype=torch.long, device=device)
+
+    @torch.inference_mode()
+    def join(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor) -> Tensor:
+        """As `IncrementalModel.join`, but the hidden states [B', D]. Shapes: `prompts` [L] or [L, C] each."""
+        device = self._norm.device
+        row_prompt = row_prompt.to(device)
+        # Padded behind its end, a prompt sees none of its padding.
+        ids = pad_sequence([torch.from_numpy(prompt) for prompt in prompts], batch_first=True).to(device)
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        cache = DynamicCache(config=self._decoder.config)
+        with torch.autocast(device.type, self._dtype, enabled=self._dtype != self._norm.dtype):
+            hidden: Tensor = self._decoder(
+                inputs_embeds=self._embed(ids if ids.ndim == 3 else ids[..., None]), cache=cache, use_cache=True
+            ).last_hidden_state
+        layers: list[Any] = cache.layers  # each a dynamic layer with `keys` and `values`
+        new, longest = slice(len(self._lengths), len(self._lengths) + len(row_prompt)), ids.shape[1]
+        for (keys, values), layer in zip(self._cache, layers, strict=True):
+            keys[new, :, :, :longest] = layer.keys[row_prompt].transpose(2, 3)
+            values[new, :, :longest] = layer.values[row_prompt]
+        self._lengths = torch.cat([self._lengths, lengths[row_prompt]])
+        return hidden[torch.arange(len(prompts), device=device), lengths - 1][row_prompt]
 
     @torch.inference_mode()
     def step(self, ids: Tensor) -> Tensor:
         """Appends `ids` [B, C] and returns the hidden states [B, D] behind them."""
-        at, rows = self._length, len(ids)
-        kv, head_dim, half = self._num_kv_heads, self._head_dim, self._head_dim // 2
-        position = at - self._padding
-        cos, sin = self._cos[position, None], self._sin[position, None]  # [B, 1, d]
-        bias = self._bias[:, None, : at + 1].repeat_interleave(kv, dim=0)  # [B * kv, 1, at + 1]
+        kv, kernels = self._num_kv_heads, self._kernels
+        kernels.begin(self._lengths, self._cos, self._sin)
         hidden = self._embed(ids.to(self._norm.device))
-        width = (hidden.shape[1],)
-        for (norm_in, qkv, bias_qkv, norm_qk, out, norm_mlp, gate_up, down), cache, (keys, values) in zip(
-            self._layers, self._cache, self._views, strict=True
+        for (norm_in, qkv, bias_qkv, norm_qk, out, norm_mlp, gate_up, down), (keys, values) in zip(
+            self._layers, self._cache, strict=True
         ):
-            normed = F.rms_norm(hidden, width, norm_in, self._eps).to(self._dtype)
-            heads = F.linear(normed, qkv, bias_qkv).view(rows, -1, head_dim)
-            turned = heads[:, :-kv]
+            normed = kernels.norm(hidden, norm_in).to(self._dtype)
+            heads = F.linear(normed, qkv, bias_qkv).view(len(ids), -1, self._head_dim)
             if norm_qk is not None:
-                turned = F.rms_norm(turned, (head_dim,), eps=self._eps) * norm_qk
-            turned = torch.addcmul(turned * cos, turned.roll(half, dims=-1), sin).to(self._dtype)
-            cache[0, :rows, :, at] = turned[:, -kv:]
-            cache[1, :rows, :, at] = heads[:, -kv:]
-            # Query heads that share a key head stand as positions of one query: [B * kv, queries per key, d].
-            query = turned[:, :-kv].reshape(rows * kv, -1, head_dim)
-            # Two small batched products: torch's fused attention takes three times as long for so few queries.
-            scores = torch.baddbmm(bias, query, keys[:, :, : at + 1], alpha=head_dim**-0.5)
-            attended = torch.bmm(torch.softmax(scores, dim=-1), values[:, : at + 1])
-            _add_product(hidden, attended.view(rows, -1), out)
+                turned = F.rms_norm(heads[:, :-kv], (self._head_dim,), eps=self._eps) * norm_qk
+                heads = torch.cat([turned, heads[:, -kv:]], dim=1)
+            _add_product(hidden, kernels.attend(heads, keys, values), out)
             # Features by rows: the wide product is a fifth faster this way round on CPU, and its halves are contiguous.
-            normed = F.rms_norm(hidden, width, norm_mlp, self._eps).to(self._dtype)
+            normed = kernels.norm(hidden, norm_mlp).to(self._dtype)
             gate, up = torch.mm(gate_up, normed.T).chunk(2)
             _add_product(hidden, F.silu(gate).mul_(up).T, down)
-        self._length += 1
-        return F.rms_norm(hidden, width, self._norm, self._eps)
+        self._lengths = self._lengths + 1
+        return kernels.norm(hidden, self._norm)
 
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
         """As `IncrementalModel.keep`."""
         rows = rows.to(self._norm.device)
-        places = torch.arange(len(rows), device=rows.device)
-        moved = torch.nonzero(rows != places)[:, 0]
+        moved = torch.nonzero(rows != torch.arange(len(rows), device=rows.device))[:, 0]
         if len(moved):
             sources = rows[moved]
-            for cache in self._cache:
-                cache[:, moved, :, : self._length] = cache[:, sources, :, : self._length]
-            for state in (self._bias, self._padding):
-                state[moved] = state[sources]
-        self._bias, self._padding = self._bias[: len(rows)], self._padding[: len(rows)]
-        self._look()
+            longest = int(self._lengths[sources].max())
+            for keys, values in self._cache:
+                keys[moved, :, :, :longest] = keys[sources, :, :, :longest]
+                values[moved, :, :longest] = values[sources, :, :longest]
+        self._lengths = self._lengths[rows]
 
-    def _look(self) -> None:
-        rows = len(self._padding)
-        self._views = []
-        for cache in self._cache:
-            keys, values = (part[:rows].flatten(0, 1) for part in cache)
-            self._views.append((keys.transpose(1, 2), values))
+    def _choose_kernels(self, heads: int, *, compiled: bool) -> StepKernels:
+        """Compiled ones for fp32 on a CPU whose products have few threads, for they have one; else those of torch."""
+        sizes = (self._num_kv_heads, heads, self._head_dim, self._eps)
+        is_fp32_on_cpu = self._norm.device.type == "cpu" and self._dtype == self._norm.dtype == torch.float32
+        has_few_threads = torch.get_num_threads() <= _MOST_THREADS
+        if compiled and is_fp32_on_cpu and has_few_threads and can_compile(*sizes):
+            return CompiledKernels(*sizes)
+        return TorchKernels(self._num_kv_heads, self._eps)
 
     def _head_norms(self, attention: Any) -> Tensor:
         """Weights of the norms of query heads, then key heads. Shapes: [heads + kv, d]."""

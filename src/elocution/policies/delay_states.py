@@ -56,7 +56,7 @@ def banned_ids(rule: TextRule, ids: SlotIds) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class DelayState:
-    """Rows about to be written. Shapes: [B] each; `written` counts rows since the prompt, the same for all.
+    """Rows about to be written. Shapes: [B] each; `written` counts rows since the prompt.
 
     `audio_rows` counts the rows of the clip so far, `delay_rows` those since its first delay slot, that one included; -1
     before it.
@@ -65,7 +65,7 @@ class DelayState:
     audio_rows: Tensor
     delay_rows: Tensor
     is_audio: Tensor
-    written: int
+    written: Tensor
     num_codebooks: int
 
     @classmethod
@@ -77,18 +77,18 @@ class DelayState:
             goes_on = len(starts) > 0 and int(text[-1]) in (ids.audio_start, ids.gen_slot)
             lengths.append(len(text) - int(starts[-1]) if goes_on else 0)
         audio_rows = torch.tensor(lengths, dtype=torch.long, device="cpu")
-        return cls(audio_rows, torch.full_like(audio_rows, _NEVER), audio_rows > 0, 0, num_codebooks)
+        none = torch.zeros_like(audio_rows)
+        return cls(audio_rows, torch.full_like(audio_rows, _NEVER), audio_rows > 0, none, num_codebooks)
 
     @classmethod
     def outside_audio(cls, rows: int, num_codebooks: int, device: torch.device | None = None) -> "DelayState":
         """The state of `rows` rows behind prompts that end in text."""
         zeros = torch.zeros(rows, dtype=torch.long, device=device or "cpu")
-        return cls(zeros, torch.full_like(zeros, _NEVER), zeros.bool(), 0, num_codebooks)
+        return cls(zeros, torch.full_like(zeros, _NEVER), zeros.bool(), zeros, num_codebooks)
 
     def text_rules(self) -> Tensor:
         """The `TextRule` of each row's text. Shapes: [B]."""
-        written = torch.full_like(self.audio_rows, self.written)
-        return _text_rules(self.is_audio, self.delay_rows, written, self.num_codebooks)
+        return _text_rules(self.is_audio, self.delay_rows, self.written, self.num_codebooks)
 
     def drawn_codes(self) -> Tensor:
         """Which codebooks of each row are drawn; the others hold the pad code. Shapes: [B, Q]."""
@@ -108,9 +108,16 @@ class DelayState:
     def keep(self, rows: Tensor) -> "DelayState":
         """The rows `rows` alone, in that order. Shapes: [B']."""
         rows = rows.to(self.audio_rows.device)
-        return DelayState(
-            self.audio_rows[rows], self.delay_rows[rows], self.is_audio[rows], self.written, self.num_codebooks
-        )
+        return DelayState(*(part[rows] for part in self._parts), self.num_codebooks)
+
+    def joined(self, others: "DelayState") -> "DelayState":
+        """These rows, then `others`."""
+        parts = zip(self._parts, others._parts, strict=True)
+        return DelayState(*(torch.cat(pair) for pair in parts), self.num_codebooks)
+
+    @property
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.audio_rows, self.delay_rows, self.is_audio, self.written
 
 
 class Replay(NamedTuple):

@@ -28,16 +28,23 @@ class IncrementalLlama:
         legal_ids: Tensor,
         dtype: torch.dtype,
         output_bias: Tensor | None = None,
+        *,
+        compiled: bool,
     ) -> None:
         embedding = model.model.embed_tokens.weight.detach()
-        self._steps = DecoderSteps(model.model, lambda ids: F.embedding(ids[..., 0], embedding), dtype)
+        self._steps = DecoderSteps(
+            model.model, lambda ids: F.embedding(ids[..., 0], embedding), dtype, compiled=compiled
+        )
         self._output = output_weight.detach().to(torch.promote_types(output_weight.dtype, torch.float32))
         self._bias = None if output_bias is None else output_bias.detach().to(self._output.dtype)
         self._legal_ids = legal_ids.to(output_weight.device)
 
+    def start(self, rows: int, positions: int) -> None:
+        self._steps.start(rows, positions)
+
     @torch.inference_mode()
-    def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Choices:
-        return self._choices(self._steps.prefill(prompts, row_prompt, max_new))
+    def join(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor) -> Choices:
+        return self._choices(self._steps.join(prompts, row_prompt))
 
     @torch.inference_mode()
     def step(self, ids: Tensor) -> Choices:

@@ -207,8 +207,8 @@ class MossPolicy:
     def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         return self.states(batch).logprobs(temperature=temperature, entropy_grad=entropy_grad)
 
-    def incremental(self) -> IncrementalModel:
-        return IncrementalMoss(self.moss, self.slots, self.compute_dtype)
+    def incremental(self, *, compiled: bool = True) -> IncrementalModel:
+        return IncrementalMoss(self.moss, self.slots, self.compute_dtype, compiled=compiled)
 
 
 def _check_ids(tokenizer: PreTrainedTokenizerBase, slots: dict[str, int]) -> None:

@@ -20,8 +20,8 @@ __all__ = ["IncrementalMoss"]
 class IncrementalMoss:
     """Row steps; stale when the weights change. Logits are in fp32 at least, as the learner's."""
 
-    def __init__(self, model: MossTTSDelayModel, ids: SlotIds, dtype: torch.dtype) -> None:
-        self._steps = DecoderSteps(model.language_model, model.embed, dtype)
+    def __init__(self, model: MossTTSDelayModel, ids: SlotIds, dtype: torch.dtype, *, compiled: bool) -> None:
+        self._steps = DecoderSteps(model.language_model, model.embed, dtype, compiled=compiled)
         self._ids = ids
         self._books = len(model.emb_ext)
         self._text, *codes = (_precise(model.head_weight(channel)) for channel in range(1 + self._books))
@@ -40,32 +40,37 @@ class IncrementalMoss:
                 self._text_bans[rule] = torch.tensor(banned_ids(rule, ids), device=device)
             else:
                 self._slot_bans[rule] = ~torch.isin(self._slots, torch.tensor(required, device=device))
-        self._state = DelayState.outside_audio(0, self._books)
+        self._state = DelayState.outside_audio(0, self._books, device)
+
+    def start(self, rows: int, positions: int) -> None:
+        self._steps.start(rows, positions)
+        self._state = DelayState.outside_audio(0, self._books, self._text.device)
 
     @torch.inference_mode()
-    def prefill(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor, max_new: int) -> Choices:
-        hidden = self._steps.prefill(prompts, row_prompt, max_new)
-        self._state = DelayState.outside_audio(len(row_prompt), self._books, hidden.device)
-        return self._choices(hidden)
+    def join(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor) -> Choices:
+        hidden = self._steps.join(prompts, row_prompt)
+        joining = DelayState.outside_audio(len(row_prompt), self._books, hidden.device)
+        self._state = self._state.joined(joining)
+        return self._choices(hidden, joining)
 
     @torch.inference_mode()
     def step(self, ids: Tensor) -> Choices:
         ids = ids.to(self._text.device)
         self._state = self._state.after(ids[:, 0], self._ids)
-        return self._choices(self._steps.step(ids))
+        return self._choices(self._steps.step(ids), self._state)
 
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
         self._state = self._state.keep(rows)
         self._steps.keep(rows)
 
-    def _choices(self, hidden: Tensor) -> Choices:
+    def _choices(self, hidden: Tensor, state: DelayState) -> Choices:
         hidden = hidden.to(self._text.dtype)
-        return Choices((self._text_choices(hidden), self._code_choices(hidden)))
+        return Choices((self._text_choices(hidden, state), self._code_choices(hidden, state)))
 
-    def _text_choices(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    def _text_choices(self, hidden: Tensor, state: DelayState) -> tuple[Tensor, Tensor]:
         """Within audio two or three ids are all there is, and the rest of the vocabulary is not looked at."""
-        rules = self._state.text_rules()
+        rules = state.text_rules()
         slots = F.linear(hidden, self._slot_text).masked_fill(self._slot_bans[rules], float("-inf"))
         is_text = rules > int(TextRule.FRAMES)
         if not is_text.any():
@@ -77,8 +82,8 @@ class IncrementalMoss:
             logits[rows] = F.linear(hidden[rows], self._text).index_fill(1, bans, float("-inf"))
         return logits[:, None], self._text_ids
 
-    def _code_choices(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        drawn = self._state.drawn_codes()[..., None]  # [B, Q, 1]
+    def _code_choices(self, hidden: Tensor, state: DelayState) -> tuple[Tensor, Tensor]:
+        drawn = state.drawn_codes()[..., None]  # [B, Q, 1]
         is_pad = self._code_ids == self._ids.pad_code
         if not drawn.any():
             forced = torch.zeros(len(hidden), self._books, 1, dtype=hidden.dtype, device=hidden.device)

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["completion_lengths", "pad_completions", "pad_prompts", "positions_of"]
+__all__ = ["completion_lengths", "pad_completions", "pad_prompts"]
 
 
 def pad_prompts(prompts: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
@@ -36,11 +36,6 @@ def pad_completions(completions: Sequence[NDArray[np.int64]]) -> tuple[Tensor, T
         ids[row, : len(completion)] = torch.from_numpy(completion)
         mask[row, : len(completion)] = True
     return ids, mask
-
-
-def positions_of(mask: Tensor) -> Tensor:
-    """Positions counted from the first real id of each row. Shapes: [B, L] -> [B, L]."""
-    return (mask.cumsum(dim=1) - 1).clamp_min(0)
 
 
 def completion_lengths(mask: Tensor) -> Tensor:

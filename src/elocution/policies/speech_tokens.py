@@ -261,12 +261,11 @@ class SpeechTokenPolicy:
     def logprobs(self, batch: PolicyBatch, *, temperature: float, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         return self.states(batch).logprobs(temperature=temperature, entropy_grad=entropy_grad)
 
-    def incremental(self) -> IncrementalModel:
+    def incremental(self, *, compiled: bool = True) -> IncrementalModel:
         weight: Tensor = self.llama.get_output_embeddings().weight
         legal, bias = self.legal_ids.to(weight.device), self._head_bias
-        return IncrementalLlama(
-            self.llama, weight[legal], legal, self.compute_dtype, None if bias is None else bias[legal]
-        )
+        legal_bias = None if bias is None else bias[legal]
+        return IncrementalLlama(self.llama, weight[legal], legal, self.compute_dtype, legal_bias, compiled=compiled)
 
     @property
     def _head_bias(self) -> Tensor | None:

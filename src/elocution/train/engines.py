@@ -59,13 +59,18 @@ def build_engines(
     temperatures = config.rollout.temperature, config.eval.temperature
     if config.rollout.engine == "torch":
         engine, evaluation = (
-            TorchEngine(sampled, temperature=temperature, batch_size=config.rollout.batch_size)
+            _torch_engine(config, sampled, temperature)
             for sampled, temperature in zip((sampling_policy, policy), temperatures, strict=True)
         )
         return Engines(engine, evaluation, start=lambda utterances: None, stop=lambda: None, metrics=dict)
     if config.rollout.engine == "sglang":
         return _sglang_engines(config, policy, sampling_policy, trained, run_path)
     return _vllm_engines(config, policy, sampling_policy, trained, run_path)
+
+
+def _torch_engine(config: RunConfig, policy: Policy, temperature: float) -> TorchEngine:
+    rollout = config.rollout
+    return TorchEngine(policy, temperature=temperature, batch_size=rollout.batch_size, compiled=rollout.compile)
 
 
 def _vllm_engines(
@@ -190,7 +195,7 @@ def _synced_engines(
         EngineUser(shared, temperature=config.rollout.temperature),
         EngineUser(shared, temperature=temperature)
         if sampling_policy is policy
-        else TorchEngine(policy, temperature=temperature, batch_size=config.rollout.batch_size),
+        else _torch_engine(config, policy, temperature),
         start=start,
         stop=stop,
         metrics=lambda: served.metrics() | shared.metrics(),

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from elocution.errors import EngineError
-from elocution.policies.base import PolicyBatch
+from elocution.policies.base import IncrementalModel, PolicyBatch
+from elocution.policies.choices import Choices
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.padding import pad_prompts
 from elocution.rollout.base import RolloutRequest
@@ -38,16 +39,21 @@ def requests(policy: LlasaPolicy, siblings: int = 6, max_new: int = 40) -> list[
     ]
 
 
-def engine(policy: LlasaPolicy, temperature: float = 1.0, batch_size: int = 64) -> TorchEngine:
-    made = TorchEngine(policy, temperature=temperature, batch_size=batch_size)
+def engine(
+    policy: LlasaPolicy, temperature: float = 1.0, batch_size: int = 64, *, compiled: bool = True
+) -> TorchEngine:
+    made = TorchEngine(policy, temperature=temperature, batch_size=batch_size, compiled=compiled)
     made.publish(3)
     return made
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_s44_s47_sampling_logprobs_are_the_learners(policy: LlasaPolicy, temperature: float) -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("temperature", "batch_size"), [(1.0, 64), (0.6, 64), (1.0, 5)])
+def test_s44_s47_sampling_logprobs_are_the_learners(
+    policy: LlasaPolicy, temperature: float, batch_size: int, compiled: bool
+) -> None:
     asked = requests(policy)
-    groups = engine(policy, temperature).generate(asked)
+    groups = engine(policy, temperature, batch_size, compiled=compiled).generate(asked)
     rows = [(index, completion) for index, group in enumerate(groups) for completion in group]
     longest = max(len(completion.ids) for _, completion in rows)
     ids = torch.full((len(rows), longest, 1), policy.stop_id)
@@ -64,14 +70,45 @@ def test_s44_s47_sampling_logprobs_are_the_learners(policy: LlasaPolicy, tempera
     assert torch.expm1(logprobs - sampled)[mask].abs().max() < 1e-4
 
 
-def test_a_completion_does_not_depend_on_its_batch(policy: LlasaPolicy) -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_completion_does_not_depend_on_its_batch(policy: LlasaPolicy, compiled: bool) -> None:
     asked = requests(policy)
-    together = engine(policy).generate(asked)
-    for batch_size in (1, 5):
-        for index, request in enumerate(asked):
-            alone = engine(policy, batch_size=batch_size).generate([request])[0]
-            for one, other in zip(alone, together[index], strict=True):
-                assert np.array_equal(one.ids, other.ids)
+    together = engine(policy, compiled=compiled).generate(asked)
+    refilled = [engine(policy, batch_size=size, compiled=compiled).generate(asked) for size in (1, 5, 16)]
+    alone = [engine(policy, compiled=not compiled).generate([request])[0] for request in asked]
+    for other in (*refilled, alone):
+        for group, others in zip(together, other, strict=True):
+            for one, another in zip(group, others, strict=True):
+                assert np.array_equal(one.ids, another.ids)
+
+
+class CountingPolicy(LlasaPolicy):
+    """Notes how many rows each step has."""
+
+    steps: tuple[int, ...] = ()
+
+    def incremental(self, *, compiled: bool = True) -> IncrementalModel:
+        model = super().incremental(compiled=compiled)
+        step = model.step
+
+        def counted(ids: torch.Tensor) -> Choices:
+            self.steps += (len(ids),)
+            return step(ids)
+
+        model.step = counted  # type: ignore[method-assign]
+        return model
+
+
+def test_waiting_completions_take_the_place_of_those_that_have_ended(policy: LlasaPolicy) -> None:
+    counting = CountingPolicy(policy.llama, policy.tokenizer)
+    asked = requests(policy, siblings=80, max_new=160)
+    lengths = [len(completion.ids) for group in engine(counting, batch_size=32).generate(asked) for completion in group]
+    assert sum(counting.steps) == sum(lengths) - len(lengths)  # the first id of each comes of its prompt, none twice
+    assert max(counting.steps) <= 32
+    occupied = sum(counting.steps) / (32 * len(counting.steps))
+    batches = [lengths[start : start + 32] for start in range(0, len(lengths), 32)]
+    in_batches = sum(lengths) / (32 * sum(max(batch) for batch in batches))
+    assert occupied > 0.8 > 1.1 * in_batches
 
 
 def test_completions_are_streamed_as_they_end(policy: LlasaPolicy) -> None:

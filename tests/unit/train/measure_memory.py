@@ -37,10 +37,12 @@ def main(settings: list[str], prompt: int, completion: int) -> dict[str, float]:
         engine.publish(0)
     sampling = live()
     ids = np.full(prompt, parts.policy.prompt_ids(parts.held_out[0])[0], np.int64)
-    rows = (config.train.prompts_per_step * config.rollout.group_size, config.eval.sentences)
-    for engine, count in zip(engines, rows, strict=True):
+    counts = (config.train.prompts_per_step * config.rollout.group_size, config.eval.sentences)
+    for engine, count in zip(engines, counts, strict=True):
         model = engine._model  # type: ignore[attr-defined]
-        model.prefill([ids], torch.zeros(min(config.rollout.batch_size, count), dtype=torch.long), completion)
+        rows = min(config.rollout.batch_size, count)
+        model.start(rows, prompt + completion)
+        model.join([ids], torch.zeros(rows, dtype=torch.long))
     cache = live()
 
     code = int(parts.policy.legal_ids[0])

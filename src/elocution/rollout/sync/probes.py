@@ -94,4 +94,5 @@ def greedy_gaps(policy: Policy, probes: Sequence[Probe]) -> list[NDArray[np.floa
 
 def _prefill(model: IncrementalModel, probes: Sequence[Probe]) -> Choices:
     longest = max(len(probe.completion_ids) for probe in probes)
-    return model.prefill([probe.prompt_ids for probe in probes], torch.arange(len(probes), device="cpu"), longest)
+    model.start(len(probes), max(len(probe.prompt_ids) for probe in probes) + longest)
+    return model.join([probe.prompt_ids for probe in probes], torch.arange(len(probes), device="cpu"))
