@@ -1,20 +1,24 @@
-"""What the README says of the tiny stack: the codec's loss of intelligibility and its speed, the checkpoint's sampling.
+"""What the README says of the tiny stack: the codec's loss of intelligibility and its speed, what the checkpoints speak.
 
 Needs a folder made by `elocution tiny build`, for the source speech: `python benchmarks/tiny.py build/tiny`. The shipped
-codec and checkpoint are measured, or with `--built` those of the folder.
+codec and checkpoints are measured, or with `--built` those of the folder.
 """
 
 import argparse
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
 from elocution.assets import resolve_path
 from elocution.codecs.tiny import TinyCodec
 from elocution.eval.bootstrap import bootstrap_word_error_rate
+from elocution.export.cosyvoice import to_huggingface
 from elocution.measures.error_rates import corpus_error_rate, word_error_rate
-from elocution.policies.llasa import LlasaPolicy
+from elocution.policies import load_policy
+from elocution.policies.base import Policy
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
@@ -41,18 +45,16 @@ def main() -> None:
     resynthesis = codec.decode(codes)
     spent = time.process_time() - started
     print(f"codec decodes {sum(clip.duration_s for clip in original) / spent:.0f}x real time on one core")
-    policy = LlasaPolicy.from_pretrained(
-        options.folder / "llasa" if options.built else resolve_path("builtin:tiny-llasa")
-    )
     utterances = [Utterance(str(index), text) for index, text in enumerate(texts)]
     spoken = {"original clips": original, "through the codec": resynthesis}
-    for temperature in (0.3, 1.0):
-        engine = TorchEngine(policy, temperature=temperature, batch_size=128)
-        engine.publish(0)
-        speaker = Speaker(policy, engine, codec, max_codes_per_char=4.0, min_codes=40)
-        groups = speaker.speak(utterances, [[(7, index)] for index in range(CLIPS)])
-        silence = Audio(torch.zeros(SAMPLE_RATE).numpy(), SAMPLE_RATE)
-        spoken[f"policy at temperature {temperature}"] = [group.rollouts[0].audio or silence for group in groups]
+    silence = Audio(torch.zeros(SAMPLE_RATE).numpy(), SAMPLE_RATE)
+    for name, policy in load_policies(options.folder if options.built else None):
+        for temperature in (0.3, 1.0):
+            engine = TorchEngine(policy, temperature=temperature, batch_size=128)
+            engine.publish(0)
+            speaker = Speaker(policy, engine, codec, max_codes_per_char=4.0, min_codes=40)
+            groups = speaker.speak(utterances, [[(7, index)] for index in range(CLIPS)])
+            spoken[f"{name} at temperature {temperature}"] = [group.rollouts[0].audio or silence for group in groups]
     with ScoringPool(transcriber_factory("pocketsphinx-open")) as judge:
         for name, clips in spoken.items():
             heard = judge.map([(clip, "en") for clip in clips])
@@ -63,7 +65,16 @@ def main() -> None:
             ]
             low, high = bootstrap_word_error_rate(errors, samples=2000, seed=0)
             rate = corpus_error_rate(errors)
-            print(f"{name:<28} WER {100 * rate:5.1f} % [{100 * low:.1f}, {100 * high:.1f}], {len(errors)} clips")
+            print(f"{name:<30} WER {100 * rate:5.1f} % [{100 * low:.1f}, {100 * high:.1f}], {len(errors)} clips")
+
+
+def load_policies(built: Path | None) -> Iterator[tuple[str, Policy]]:
+    """Both checkpoints by family, shipped or in the folder `built`."""
+    yield "llasa", load_policy("llasa", built / "llasa" if built else resolve_path("builtin:tiny-llasa"))
+    native = built / "cosyvoice2" if built else resolve_path("builtin:tiny-cosyvoice2")
+    with TemporaryDirectory() as folder:
+        to_huggingface(native, Path(folder) / "hf")
+        yield "cosyvoice2", load_policy("cosyvoice2", Path(folder) / "hf")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 """CosyVoice's `llm.pt` <-> the Hugging Face folder that is trained, each opened again and compared before it appears."""
 
 import json
-import os
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +17,9 @@ from elocution.export.cosyvoice_folder import SpeechFolder, read_folder, read_re
 from elocution.export.cosyvoice_native import BIAS, HEAD, NativeModel, native_logits, read_native, write_native
 from elocution.export.cosyvoice_tables import NativeRest, merge_tables, rest_of, split_tables
 from elocution.export.cosyvoice_tokens import build_tokenizer, describe_v3
+from elocution.export.new_target import write_new
 from elocution.export.source import find_source
-from elocution.files import apply_umask, reporting_disk_errors, write_text_atomically
+from elocution.files import apply_umask, write_text_atomically
 from elocution.policies import load_policy
 from elocution.policies.biased_head import HEAD_BIAS
 from elocution.policies.cosyvoice_ids import SpeechIds
@@ -116,7 +114,7 @@ def to_huggingface(
         measured = _measure(native, config, again) if bias == "drop" and BIAS in native.tensors else None
         return Conversion(ids, len(native.tensors), difference, measured)
 
-    return _write_new(target, write)
+    return write_new(target, write)
 
 
 def to_native(
@@ -152,7 +150,7 @@ def to_native(
         measured = None if has_bias else _measure(again, folder.config, folder)
         return Conversion(folder.ids, len(again.tensors), difference, measured)
 
-    return _write_new(target, write)
+    return write_new(target, write)
 
 
 def _check_recipe(folder: Path, generation: int) -> None:
@@ -233,27 +231,3 @@ def _measure(native: NativeModel, config: Qwen2Config, folder: SpeechFolder) -> 
     kl = (before.exp() * (before - after)).sum(dim=-1).mean()
     escaped = 1.0 - found.softmax(dim=-1)[:, rows].sum(dim=-1).mean()
     return HeadDifference(float((before - after).abs().max()), float(kl), float(escaped))
-
-
-def _write_new(target: Path, write: Callable[[Path], Conversion]) -> Conversion:
-    """Lets `write` make a file or folder that gets its name when it is whole."""
-    if target.exists():
-        raise ExportError(f"{target} is there already; name a new one")
-    partial = target.with_name(f".{target.name}.partial")
-    with reporting_disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _remove(partial)
-        try:
-            done = write(partial)
-            os.replace(partial, target)
-        except BaseException:
-            _remove(partial)
-            raise
-    return done
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

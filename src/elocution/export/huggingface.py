@@ -2,9 +2,7 @@
 appears."""
 
 import json
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 
 from elocution.assets import resolve_path
 from elocution.errors import ExportError
+from elocution.export.new_target import write_new
 from elocution.export.source import ExportSource
-from elocution.files import apply_umask, reporting_disk_errors, write_text_atomically
+from elocution.files import apply_umask, write_text_atomically
 from elocution.policies import load_policy
 from elocution.policies.base import Policy
 from elocution.policies.biased_head import HEAD_BIAS
@@ -54,7 +53,7 @@ def export_model(source: ExportSource, target: Path, *, dtype: str = "fp32") -> 
         generation.save_pretrained(folder)
         return _compare_model(policy, folder, dtype)
 
-    return _write_new(target, write)
+    return write_new(target, write)
 
 
 def export_adapter(source: ExportSource, target: Path, *, base: str | None = None) -> float:
@@ -78,7 +77,7 @@ def export_adapter(source: ExportSource, target: Path, *, base: str | None = Non
         whole = AutoModelForCausalLM.from_pretrained(base_path, dtype=torch.float32, local_files_only=True)
         return _compare_logits(policy, PeftModel.from_pretrained(whole, folder), folder)
 
-    return _write_new(target, write)
+    return write_new(target, write)
 
 
 def _transformers_model(policy: Policy) -> PreTrainedModel:
@@ -90,23 +89,6 @@ def _transformers_model(policy: Policy) -> PreTrainedModel:
             "it, and `elocution convert cosyvoice2 to-native` writes llm.pt"
         )
     return policy.model
-
-
-def _write_new(target: Path, write: Callable[[Path], float]) -> float:
-    """Lets `write` fill a folder that gets its name when it is whole."""
-    if target.exists():
-        raise ExportError(f"{target} is there already; name a new folder")
-    partial = target.with_name(f".{target.name}.partial")
-    with reporting_disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            difference = write(partial)
-            os.replace(partial, target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-    return difference
 
 
 def _compare_model(policy: Policy, folder: Path, dtype: str) -> float:

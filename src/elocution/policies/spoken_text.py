@@ -21,15 +21,12 @@ _CONTROL = re.compile(r"<\|[^<>|]*\|>")
 class TaughtTexts:
     """What the texts were like that a small checkpoint learnt from, kept in its `tokenizer_config.json`.
 
-    Other words, and fewer or more of them at once, it was never shown. Units: words; `before` and `after` are how many tokens
-    its tokenizer puts around each text.
+    Other words, and fewer or more of them at once, it was never shown. Units: words.
     """
 
     words: frozenset[str]
     fewest: int
     most: int
-    before: int = 0
-    after: int = 0
 
     @classmethod
     def of(cls, sentences: Sequence[str]) -> Self:
@@ -48,13 +45,7 @@ class TaughtTexts:
         if written is None:
             return None
         try:
-            taught = cls(
-                frozenset(written["words"].split()),
-                int(written["fewest"]),
-                int(written["most"]),
-                int(written.get("before", 0)),
-                int(written.get("after", 0)),
-            )
+            taught = cls(frozenset(written["words"].split()), int(written["fewest"]), int(written["most"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"tokenizer_config.json: {_KEY} is {written!r:.80}, expected words, fewest, most"
@@ -65,9 +56,11 @@ class TaughtTexts:
 
     def write(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Puts it into the config that the tokenizer saves."""
-        written = {"words": " ".join(sorted(self.words)), "fewest": self.fewest, "most": self.most}
-        frame = {"before": self.before, "after": self.after}
-        tokenizer.init_kwargs[_KEY] = written | {key: count for key, count in frame.items() if count}
+        tokenizer.init_kwargs[_KEY] = {
+            "words": " ".join(sorted(self.words)),
+            "fewest": self.fewest,
+            "most": self.most,
+        }
 
 
 class TextCheck:
@@ -125,5 +118,4 @@ class TextCheck:
         if self._taught is None:
             return self._tokenizer.unk_token_id not in ids
         words = normalize(text, language).split()
-        spoken = ids[self._taught.before : len(ids) - self._taught.after]
-        return self._tokenizer.convert_ids_to_tokens(spoken) == words and self._taught.words.issuperset(words)
+        return self._tokenizer.convert_ids_to_tokens(ids) == words and self._taught.words.issuperset(words)

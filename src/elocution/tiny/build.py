@@ -50,7 +50,7 @@ class BuildSettings:
     model_seed: int = 0
     codec: MelSettings = MelSettings()
     pretraining: PretrainSettings = PretrainSettings()
-    cosyvoice_taught: int = 240
+    cosyvoice_taught: int = 4_000
     cosyvoice: PretrainSettings = cosyvoice.SETTINGS
 
 
@@ -126,7 +126,7 @@ def _cosyvoice(
 ) -> None:
     text_model = folder / cosyvoice.TEXT_MODEL
     cosyvoice.build_text_model(WORDS, TaughtTexts.of(sentences[: settings.taught]), llasa, text_model)
-    policy = cosyvoice.from_llasa(llasa, text_model, seed=settings.model_seed)
+    policy = cosyvoice.begin_as_llasa(llasa, text_model, seed=settings.model_seed)
     first, last = (
         range(min(settings.cosyvoice_taught, settings.taught)),
         range(len(sentences) - settings.held_out, len(sentences)),

@@ -1,7 +1,6 @@
-"""The tiny CosyVoice2 checkpoint: the tiny LLaSA as a Qwen2 with tables and a head of its own, in CosyVoice's layout."""
+"""The tiny CosyVoice2 checkpoint: a Qwen2 with tables and a head of its own, which begins as the tiny LLaSA and is taught on."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,15 +18,14 @@ from elocution.policies.cosyvoice_ids import read_ids
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.spoken_text import TaughtTexts
 from elocution.tiny.teaching import PretrainSettings
-from elocution.types import Utterance
 
-__all__ = ["SETTINGS", "TEXT_MODEL", "TEXT_ROWS", "build_text_model", "from_llasa", "write_checkpoint"]
+__all__ = ["SETTINGS", "TEXT_MODEL", "TEXT_ROWS", "begin_as_llasa", "build_text_model", "write_checkpoint"]
 
-SETTINGS = PretrainSettings(epochs=1, batch_size=24, learning_rate=1e-4, warmup_steps=5)
+SETTINGS = PretrainSettings(epochs=2, batch_size=48, learning_rate=1e-3, warmup_steps=20)
 TEXT_ROWS = 256
 """Rows of the text table; more than the tokenizer has tokens, as in the released checkpoints."""
 
-_ENDS = {"<|sos|>": "<|begin_of_text|>", "<|task_id|>": "<|SPEECH_GENERATION_START|>"}
+_ORIGINS = {"<|sos|>": "<|begin_of_text|>", "<|task_id|>": "<|SPEECH_GENERATION_START|>"}
 
 _YAML = """\
 # What a reader of the released folders looks for; the parts behind the language model are the tiny codec.
@@ -37,22 +35,11 @@ token_frame_rate: 25
 
 
 def build_text_model(words: Sequence[str], taught: TaughtTexts, llasa: LlasaPolicy, folder: Path) -> None:
-    """Writes the text model's folder, config and tokenizer without weights: a word for a token.
-
-    The tokenizer puts each text into the frame that the body was taught in: LLaSA's prompt but for its first and last token,
-    where CosyVoice has its own.
-    """
-    before, after = (_names(name, tokens) for name, tokens in zip(("before", "after"), _frame(llasa), strict=True))
-    texts = dict.fromkeys(["<unk>", *words, *before, *after])
-    backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(texts)}, unk_token="<unk>"))
-    backend.normalizer = normalizers.Sequence(
-        [
-            normalizers.Lowercase(),
-            normalizers.Replace(Regex("[.,!?]"), ""),
-            normalizers.Replace(Regex(r"\z"), f" {' '.join(after)}"),
-            normalizers.Prepend(f"{' '.join(before)} "),
-        ]
+    """Writes the text model's folder, config of `llasa`'s sizes and tokenizer without weights: a word for a token."""
+    backend = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(["<unk>", *words])}, unk_token="<unk>")
     )
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex("[.,!?]"), "")])
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(" +"), "removed"),
@@ -65,15 +52,16 @@ def build_text_model(words: Sequence[str], taught: TaughtTexts, llasa: LlasaPoli
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, unk_token="<unk>", eos_token="<|endoftext|>", pad_token="<|endoftext|>"
     )
-    replace(taught, before=len(before), after=len(after)).write(tokenizer)
+    taught.write(tokenizer)
     tokenizer.save_pretrained(folder)
     _config(llasa, TEXT_ROWS, tokenizer).save_pretrained(folder)
 
 
-def from_llasa(llasa: LlasaPolicy, text_model: Path, *, seed: int) -> CosyVoice2Policy:
-    """A policy that computes what `llasa` does: its layers, and its vectors of words, codes and stop.
+def begin_as_llasa(llasa: LlasaPolicy, text_model: Path, *, seed: int) -> CosyVoice2Policy:
+    """A policy with `llasa`'s layers and its vectors of words, codes and stop; it cannot speak before it is taught.
 
-    Biases of queries, keys and values are 0, where a Qwen2 is a Llama, and so is that of the speech head.
+    Biases of queries, keys and values are 0, where a Qwen2 is a Llama, and so is that of the speech head. But CosyVoice's
+    prompt is two tokens around the words, and `llasa` was never shown words without its longer frame.
     """
     torch.manual_seed(seed)
     tokenizer, ids = build_tokenizer(text_model, "v2", llasa.num_codes)
@@ -88,12 +76,9 @@ def from_llasa(llasa: LlasaPolicy, text_model: Path, *, seed: int) -> CosyVoice2
         elif name not in tables and name in old:
             tensor.copy_(old[name])
     source, table = old["model.embed_tokens.weight"], new["model.embed_tokens.weight"]
-    places = {token: llasa.tokenizer.convert_tokens_to_ids(token) for token in _ENDS.values()}
-    origins = {token: places[origin] for token, origin in _ENDS.items()}
-    for name, tokens in zip(("before", "after"), _frame(llasa), strict=True):
-        origins |= dict(zip(_names(name, tokens), tokens, strict=True))
+    places = llasa.tokenizer.get_vocab()
     for token, target in tokenizer.get_vocab().items():
-        place = origins.get(token, llasa.tokenizer.get_vocab().get(token))
+        place = places.get(_ORIGINS.get(token, token))
         if place is not None:
             table[target] = source[place]
     table[ids.eos] = source[llasa.stop_id]
@@ -103,17 +88,6 @@ def from_llasa(llasa: LlasaPolicy, text_model: Path, *, seed: int) -> CosyVoice2
     rows = torch.from_numpy(ids.rows)
     head[rows], bias[rows] = table[rows], 0.0
     return CosyVoice2Policy(model, tokenizer)  # type: ignore[arg-type]
-
-
-def _frame(llasa: LlasaPolicy) -> tuple[list[int], list[int]]:
-    """LLaSA's ids before and behind the words of a text, without the first and the last of a prompt."""
-    ids = llasa.prompt_ids(Utterance("frame", "the")).tolist()
-    start, end = (ids.index(llasa.tokenizer.convert_tokens_to_ids(tag)) for tag in llasa.spec.text_tags)
-    return ids[1 : start + 1], ids[end:-1]
-
-
-def _names(name: str, tokens: Sequence[int]) -> list[str]:
-    return [f"{name}{place}" for place in range(len(tokens))]
 
 
 def write_checkpoint(policy: CosyVoice2Policy, folder: Path, dtype: torch.dtype) -> None:
