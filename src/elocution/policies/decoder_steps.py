@@ -103,9 +103,10 @@ class DecoderSteps:
             return self._attend_prompts(heads.unflatten(0, ids.shape[:2]), row_prompt, keys[new], values[new])
 
         hidden = self._embed(ids if ids.ndim == 3 else ids[..., None]).flatten(0, 1)
-        hidden = self._through_layers(hidden, attend).unflatten(0, ids.shape[:2])
+        states = self._through_layers(hidden, attend)
         self._lengths = torch.cat([self._lengths, ends[row_prompt]])
-        return hidden[torch.arange(len(prompts), device=device), ends - 1][row_prompt]
+        last = torch.arange(len(prompts), device=device) * ids.shape[1] + ends - 1
+        return states[last[row_prompt]]
 
     @torch.inference_mode()
     def step(self, ids: Tensor) -> Tensor:
