@@ -16,6 +16,8 @@ from measuring import describe_machine
 from elocution.assets import resolve_path
 from elocution.config.load import load_config
 from elocution.data.prompts import load_prompts
+from elocution.policies.base import IncrementalModel
+from elocution.policies.choices import Choices
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.padding import pad_prompts
 from elocution.rollout.base import RolloutRequest
@@ -23,6 +25,7 @@ from elocution.rollout.speak import token_budget
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.testing.run_directory import read_rows
 from elocution.train.loop import train
+from elocution.types import Utterance
 
 ROWS, GROUP, REPEATS, STEPS = 64, 8, 4, 3
 WAITING = 256
@@ -78,27 +81,24 @@ def bench_generation() -> None:
     policy.model.eval()
     utterances = load_prompts(
         resolve_path("builtin:tiny-train"), languages=["en"], on_bad_row="stop", check_text=policy.check_text
-    ).utterances[: ROWS // GROUP]
-    config = load_config(None).rollout
-    budgets = [
-        token_budget(u.text, max_codes_per_char=config.max_codes_per_char, min_codes=config.min_codes)
-        for u in utterances
-    ]
-    prompts = [policy.prompt_ids(utterance) for utterance in utterances]
-    compare_generation(
-        "lengths as the policy ends them",
-        policy,
-        [
-            RolloutRequest(prompt, tuple((index, sibling) for sibling in range(GROUP)), budget)
-            for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True))
-        ],
-    )
+    ).utterances[: WAITING // GROUP]
+    requests = [request_of(policy, utterance, index) for index, utterance in enumerate(utterances)]
+    few = requests[: ROWS // GROUP]
+    compare_generation("lengths as the policy ends them", policy, few)
     lengths = np.exp(np.random.default_rng(0).uniform(np.log(SHORTEST), np.log(LONGEST), ROWS)).round().astype(int)
     compare_generation(
         f"lengths of {SHORTEST} to {LONGEST}, log-uniform, {lengths.mean():.0f} on average",
         EndlessPolicy(policy.llama, policy.tokenizer),
-        [RolloutRequest(prompts[row // GROUP], ((row,),), int(length)) for row, length in enumerate(lengths)],
+        [RolloutRequest(few[row // GROUP].prompt_ids, ((row,),), int(length)) for row, length in enumerate(lengths)],
     )
+    count_steps(policy, requests)
+
+
+def request_of(policy: LlasaPolicy, utterance: Utterance, index: int) -> RolloutRequest:
+    """What a training run would ask for."""
+    config = load_config(None).rollout
+    budget = token_budget(utterance.text, max_codes_per_char=config.max_codes_per_char, min_codes=config.min_codes)
+    return RolloutRequest(policy.prompt_ids(utterance), tuple((index, sibling) for sibling in range(GROUP)), budget)
 
 
 def compare_generation(title: str, policy: LlasaPolicy, requests: Sequence[RolloutRequest]) -> None:
@@ -138,25 +138,21 @@ def compare_generation(title: str, policy: LlasaPolicy, requests: Sequence[Rollo
     )
 
 
-def bench_slots(policy: LlasaPolicy, utterances: Sequence[Utterance], config: RolloutConfig) -> None:
-    """How full a batch of `ROWS` is while `WAITING` completions of `utterances` go through it; counts, no times."""
+def count_steps(policy: LlasaPolicy, requests: Sequence[RolloutRequest]) -> None:
+    """How full a batch of `ROWS` is while more completions than that go through it; counts, no times."""
     counting = CountingPolicy(policy.llama, policy.tokenizer)
     engine = TorchEngine(counting, temperature=1.0, batch_size=ROWS)
     engine.publish(0)
-    requests = requests_of(policy, utterances, config)
-    drawn = [
-        (request.max_new, len(each.ids))
-        for request, group in zip(requests, engine.generate(requests), strict=True)
-        for each in group
-    ]
+    groups = zip(requests, engine.generate(requests), strict=True)
+    drawn = [(request.max_new, len(completion.ids)) for request, group in groups for completion in group]
     lengths = [length for _, length in sorted(drawn, key=lambda each: -each[0])]
     tokens = sum(lengths) - len(lengths)  # the first of each comes of its prompt
     in_batches = sum(max(lengths[start : start + ROWS]) - 1 for start in range(0, len(lengths), ROWS))
     print(
-        f"{len(lengths)} completions of {min(lengths)} to {max(lengths)} ids in a batch of {ROWS}; steps, and rows in use"
+        f"{len(lengths)} completions of {min(lengths)} to {max(lengths)} ids, {ROWS} at a time: steps, and rows in use"
     )
-    for title, steps in (("batch after batch", in_batches), ("with replacement", counting.steps)):
-        print(f"  {title:<22} {steps:8}          {tokens / (steps * ROWS):8.0%}")
+    for title, steps in (("one batch after the other", in_batches), ("with replacement", counting.steps)):
+        print(f"  {title:<25} {steps:6} {tokens / (steps * ROWS):10.0%}")
     print()
 
 

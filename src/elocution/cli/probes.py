@@ -106,7 +106,12 @@ def _probes() -> list[tuple[str, bool, Callable[[], str]]]:
         probes += [(f"extra {extra}", False, partial(_check_extra, extra)) for extra in extras]
     else:
         probes.append(("elocution", True, _no_metadata))
-    probes += [("GPU", False, _find_gpu), ("vLLM", False, _find_vllm), ("shipped checkpoint", True, _speak)]
+    probes += [
+        ("GPU", False, _find_gpu),
+        ("C compiler", False, _compile),
+        ("vLLM", False, _find_vllm),
+        ("shipped checkpoint", True, _speak),
+    ]
     from elocution.measures import PACKAGED, PHONEME_SCORERS, TRANSCRIBERS
 
     probes += [(f"recogniser {name}", True, partial(_transcribe, name)) for name in TRANSCRIBERS if name in PACKAGED]
@@ -179,6 +184,17 @@ def _find_gpu() -> str:
     if not torch.cuda.is_available():
         raise _Absent("none that torch can use; the tiny recipe runs on the CPU")
     return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+
+
+def _compile() -> str:
+    from elocution.errors import EngineError
+    from elocution.policies.compiled_kernels import CompiledKernels
+
+    try:
+        CompiledKernels(1, 1, 8, 1e-6)
+    except EngineError as error:
+        raise _Absent(f"{error}; without one (gcc, clang) completions take longer to draw on a CPU") from error
+    return "compiles the kernels of rollout.compile"
 
 
 def _find_vllm() -> str:

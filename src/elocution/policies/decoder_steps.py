@@ -1,7 +1,7 @@
 """A decoder's weights and cache arranged for drawing one position at a time with as few operations as can be.
 
-Works on transformers' own Llama, Qwen2 or Qwen3, which reads the prompts; the steps after are done here. Qwen2 is a Llama
-whose queries, keys and values have a bias, Qwen3 one whose query and key heads are normed.
+Works on transformers' own Llama, Qwen2 or Qwen3. Qwen2 is a Llama whose queries, keys and values have a bias, Qwen3 one whose
+query and key heads are normed.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache, LlamaModel, Qwen2Model, Qwen3Model
+from transformers import LlamaModel, Qwen2Model, Qwen3Model
 
 from elocution.policies.compiled_kernels import LANES, CompiledKernels, can_compile
 from elocution.policies.lora import merged_weight
-from elocution.policies.step_kernels import StepKernels, TorchKernels
+from elocution.policies.step_kernels import StepKernels, TorchKernels, turn
 
 __all__ = ["DecoderSteps"]
 
@@ -93,45 +93,59 @@ class DecoderSteps:
     @torch.inference_mode()
     def join(self, prompts: Sequence[NDArray[np.int64]], row_prompt: Tensor) -> Tensor:
         """As `IncrementalModel.join`, but the hidden states [B', D]. Shapes: `prompts` [L] or [L, C] each."""
-        device = self._norm.device
-        row_prompt = row_prompt.to(device)
+        device, row_prompt = self._norm.device, row_prompt.to(self._norm.device)
         # Padded behind its end, a prompt sees none of its padding.
         ids = pad_sequence([torch.from_numpy(prompt) for prompt in prompts], batch_first=True).to(device)
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        cache = DynamicCache(config=self._decoder.config)
-        with torch.autocast(device.type, self._dtype, enabled=self._dtype != self._norm.dtype):
-            hidden: Tensor = self._decoder(
-                inputs_embeds=self._embed(ids if ids.ndim == 3 else ids[..., None]), cache=cache, use_cache=True
-            ).last_hidden_state
-        layers: list[Any] = cache.layers  # each a dynamic layer with `keys` and `values`
-        new, longest = slice(len(self._lengths), len(self._lengths) + len(row_prompt)), ids.shape[1]
-        for (keys, values), layer in zip(self._cache, layers, strict=True):
-            keys[new, :, :, :longest] = layer.keys[row_prompt].transpose(2, 3)
-            values[new, :, :longest] = layer.values[row_prompt]
-        self._lengths = torch.cat([self._lengths, lengths[row_prompt]])
-        return hidden[torch.arange(len(prompts), device=device), lengths - 1][row_prompt]
+        ends = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        new = slice(len(self._lengths), len(self._lengths) + len(row_prompt))
+
+        def attend(heads: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            return self._attend_prompts(heads.unflatten(0, ids.shape[:2]), row_prompt, keys[new], values[new])
+
+        hidden = self._embed(ids if ids.ndim == 3 else ids[..., None]).flatten(0, 1)
+        states = self._through_layers(hidden, attend)
+        self._lengths = torch.cat([self._lengths, ends[row_prompt]])
+        last = torch.arange(len(prompts), device=device) * ids.shape[1] + ends - 1
+        return states[last[row_prompt]]
 
     @torch.inference_mode()
     def step(self, ids: Tensor) -> Tensor:
         """Appends `ids` [B, C] and returns the hidden states [B, D] behind them."""
-        kv, kernels = self._num_kv_heads, self._kernels
-        kernels.begin(self._lengths, self._cos, self._sin)
-        hidden = self._embed(ids.to(self._norm.device))
+        self._kernels.begin(self._lengths, self._cos, self._sin)
+        hidden = self._through_layers(self._embed(ids.to(self._norm.device)), self._kernels.attend)
+        self._lengths = self._lengths + 1
+        return hidden
+
+    def _through_layers(self, hidden: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        """The final hidden states of positions [N, D], which are overwritten; `attend` is as that of `StepKernels`."""
+        kv, norm = self._num_kv_heads, self._kernels.norm
         for (norm_in, qkv, bias_qkv, norm_qk, out, norm_mlp, gate_up, down), (keys, values) in zip(
             self._layers, self._cache, strict=True
         ):
-            normed = kernels.norm(hidden, norm_in).to(self._dtype)
-            heads = F.linear(normed, qkv, bias_qkv).view(len(ids), -1, self._head_dim)
+            normed = norm(hidden, norm_in).to(self._dtype)
+            heads = F.linear(normed, qkv, bias_qkv).view(len(hidden), -1, self._head_dim)
             if norm_qk is not None:
                 turned = F.rms_norm(heads[:, :-kv], (self._head_dim,), eps=self._eps) * norm_qk
                 heads = torch.cat([turned, heads[:, -kv:]], dim=1)
-            _add_product(hidden, kernels.attend(heads, keys, values), out)
+            _add_product(hidden, attend(heads, keys, values), out)
             # Features by rows: the wide product is a fifth faster this way round on CPU, and its halves are contiguous.
-            normed = kernels.norm(hidden, norm_mlp).to(self._dtype)
-            gate, up = torch.mm(gate_up, normed.T).chunk(2)
+            gate, up = torch.mm(gate_up, norm(hidden, norm_mlp).to(self._dtype).T).chunk(2)
             _add_product(hidden, F.silu(gate).mul_(up).T, down)
-        self._lengths = self._lengths + 1
-        return kernels.norm(hidden, self._norm)
+        return norm(hidden, self._norm)
+
+    def _attend_prompts(self, heads: Tensor, row_prompt: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """What all positions of the prompts find up to themselves; the rows' caches get their keys and values.
+
+        Shapes: `heads` [P, L, queries + 2 kv, d]; `keys` [B', kv, d, size], `values` [B', kv, size, d] -> [P * L, queries * d].
+        """
+        kv, length = self._num_kv_heads, heads.shape[1]
+        turned = turn(heads[:, :, :-kv], self._cos[:length, None], self._sin[:length, None]).to(self._dtype)
+        queries, own_keys = turned[:, :, :-kv].transpose(1, 2), turned[:, :, -kv:].transpose(1, 2)
+        own_values = heads[:, :, -kv:].to(self._dtype).transpose(1, 2)
+        keys[..., :length] = own_keys[row_prompt].transpose(2, 3)
+        values[:, :, :length] = own_values[row_prompt]
+        found = F.scaled_dot_product_attention(queries, own_keys, own_values, is_causal=True, enable_gqa=True)
+        return found.transpose(1, 2).flatten(2).flatten(0, 1)
 
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:

@@ -108,16 +108,19 @@ class DelayState:
     def keep(self, rows: Tensor) -> "DelayState":
         """The rows `rows` alone, in that order. Shapes: [B']."""
         rows = rows.to(self.audio_rows.device)
-        return DelayState(*(part[rows] for part in self._parts), self.num_codebooks)
+        return DelayState(
+            self.audio_rows[rows], self.delay_rows[rows], self.is_audio[rows], self.written[rows], self.num_codebooks
+        )
 
     def joined(self, others: "DelayState") -> "DelayState":
         """These rows, then `others`."""
-        parts = zip(self._parts, others._parts, strict=True)
-        return DelayState(*(torch.cat(pair) for pair in parts), self.num_codebooks)
-
-    @property
-    def _parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.audio_rows, self.delay_rows, self.is_audio, self.written
+        return DelayState(
+            torch.cat([self.audio_rows, others.audio_rows]),
+            torch.cat([self.delay_rows, others.delay_rows]),
+            torch.cat([self.is_audio, others.is_audio]),
+            torch.cat([self.written, others.written]),
+            self.num_codebooks,
+        )
 
 
 class Replay(NamedTuple):

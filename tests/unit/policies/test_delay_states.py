@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elocution.policies.delay_pattern import SlotIds, split_frames
@@ -75,6 +75,7 @@ def test_a_clip_has_one_frame_more_than_slots_and_its_rows_follow_the_law(books:
     assert (found.numpy() == drawn).all()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_all_rows_at_once_are_as_one_after_the_other(books: int, seed: int) -> None:
     """On texts of several clips that choose freely where there is a choice."""
@@ -138,6 +139,20 @@ def test_rows_that_are_kept_stay_in_their_state() -> None:
     kept = state.keep(torch.tensor([2, 0]))
     assert kept.text_rules().tolist() == [TextRule.DELAY, TextRule.FRAMES]
     assert kept.drawn_codes().tolist() == [state.drawn_codes()[2].tolist(), state.drawn_codes()[0].tolist()]
+
+
+def test_rows_that_join_begin_anew_beside_those_under_way() -> None:
+    books = 2
+    state = DelayState.outside_audio(1, books)
+    for text in (START, GEN, GEN, DEL):
+        state = state.after(torch.tensor([text]), IDS)
+    joined = state.joined(DelayState.outside_audio(1, books))
+    assert joined.text_rules().tolist() == [TextRule.DELAY, TextRule.EARLY_TEXT]
+    for text in ([DEL, WORD], [END, WORD]):
+        joined = joined.after(torch.tensor(text), IDS)
+    # Text is free to end the turn behind more rows than there are codebooks, of the row's own.
+    assert joined.text_rules().tolist() == [TextRule.TEXT, TextRule.EARLY_TEXT]
+    assert joined.after(torch.tensor([WORD, WORD]), IDS).text_rules().tolist() == [TextRule.TEXT, TextRule.TEXT]
 
 
 def test_rules_ascend_from_forced_to_free() -> None:

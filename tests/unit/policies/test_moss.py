@@ -146,10 +146,12 @@ def test_s44_ratios_of_every_cell_start_at_one(temperature: float) -> None:
 
 def test_a_completion_is_the_same_in_any_batch() -> None:
     policy = small_moss()
-    together, alone = draw(policy, batch_size=16), draw(policy, batch_size=1)
-    for one, other in zip(chain(*together), chain(*alone), strict=True):
-        assert (one.ids == other.ids).all()
-        np.testing.assert_allclose(one.rollout_logprobs, other.rollout_logprobs, rtol=0, atol=1e-5)
+    together = draw(policy, batch_size=16)
+    for batch_size in (1, 5):  # alone, or joining others under way
+        others = draw(policy, batch_size=batch_size)
+        for one, other in zip(chain(*together), chain(*others), strict=True):
+            assert (one.ids == other.ids).all()
+            np.testing.assert_allclose(one.rollout_logprobs, other.rollout_logprobs, rtol=0, atol=1e-5)
 
 
 def test_s40_padding_and_neighbours_change_no_log_prob() -> None:
