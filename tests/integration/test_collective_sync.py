@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
+import numpy as np
 import pytest
 import torch
 from served_parts import LORA, Double, double_launch
@@ -18,6 +19,7 @@ from elocution.rollout.base import RolloutRequest, in_order
 from elocution.rollout.launch import LaunchedServer
 from elocution.rollout.sglang_broadcast import send_tensors
 from elocution.rollout.sglang_client import ServerSettings, SglangServers
+from elocution.rollout.sync.payloads import SentPayload
 from elocution.train.engines import Engines, build_engines
 from elocution.types import Utterance
 
@@ -117,6 +119,25 @@ def test_s64_a_server_that_lost_its_weights_is_sent_them_again(server: Double, t
     with pytest.raises(EngineError, match="have changed since they were published"):
         in_order(asked, engines.rollout.stream(asked))
     engines.stop()
+
+
+def test_tensors_that_come_in_parts_are_drawn_with_when_all_have_come(server: Double) -> None:
+    policy = tiny()
+    change(policy)
+    payload = SentPayload(policy.model, max_bucket_bytes=2_000_000)
+    payload.write(Path(), 7)
+    assert len(list(payload.buckets())) > 2
+    servers = SglangServers(ServerSettings((server.url,), sync_timeout_s=60))
+    servers.pause()
+    send_tensors(servers, payload.buckets, 7)
+    servers.resume()
+    assert httpx2.get(f"{server.url}/model_info").json()["weight_version"] == "7"
+    prompt = policy.prompt_ids(Utterance("u", TEXTS[0]))
+    asked = {"input_ids": prompt.tolist(), "sampling_params": {"max_new_tokens": 20}, "return_logprob": True}
+    answer = httpx2.post(f"{server.url}/generate", json=asked, timeout=60).json()
+    (own,) = score_completions(policy, [prompt], [np.array(answer["output_ids"])[:, None]], temperature=1.0)
+    found = [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]
+    assert found == pytest.approx(own[:, 0].tolist(), abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -167,15 +167,10 @@ class SentPayload:
         """`dtype` is the type of what is sent. Raises: ConfigError if the weights are not in fp32."""
         _check_precision(model)
         self._model = model
-        state = model.state_dict()
-        # Of tied weights the first is sent, and stands for all.
-        names = (
-            adapted_weights(model) or list({state[name].data_ptr(): name for name in reversed(state)}.values())[::-1]
-        )
-        shapes = {name: tuple(tensor.shape) for name, tensor in merged_state_dict(model, names).items()}
+        tensors = merged_state_dict(model, adapted_weights(model) or _untied_names(model))
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         self._dtypes = {
-            name: _DTYPES[dtype] if tensor.is_floating_point() else tensor.dtype
-            for name, tensor in merged_state_dict(model, names).items()
+            name: _DTYPES[dtype] if tensor.is_floating_point() else tensor.dtype for name, tensor in tensors.items()
         }
         self._buckets = split_shards(shapes, self._dtypes, max_bucket_bytes)
         self._described: tuple[int, ...] = ()
@@ -196,6 +191,14 @@ class SentPayload:
     def _weights_state(self) -> tuple[int, ...]:
         """Torch counts the changes of each tensor in place."""
         return tuple(parameter._version for parameter in self._model.parameters())
+
+
+def _untied_names(model: nn.Module) -> list[str]:
+    """The names of all tensors; of tied ones the first, which stands for all."""
+    names: dict[int, str] = {}
+    for name, tensor in model.state_dict().items():
+        names.setdefault(tensor.data_ptr(), name)
+    return list(names.values())
 
 
 def _ties(model: nn.Module, base: BaseCheckpoint) -> dict[str, str]:
