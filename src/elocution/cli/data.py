@@ -42,7 +42,7 @@ def tokenize(
         ),
     ],
     output: Annotated[Path, typer.Option(help="Folder for the shards; a call that was cut short goes on there.")],
-    codec: Annotated[str, typer.Option(help="Codec: tiny, xcodec2, neucodec, or module:Class.")] = "tiny",
+    codec: Annotated[str, typer.Option(help="Codec: a name of docs/codecs.md, or module:Class.")] = "tiny",
     codec_path: Annotated[str, typer.Option(help="Codec folder or builtin:NAME.")] = "builtin:tiny-codec",
     split: Annotated[str, typer.Option(help="Split of a dataset.")] = "train",
     audio_column: Annotated[str, typer.Option(help="Column of a dataset that holds the sound.")] = "audio",
@@ -66,6 +66,7 @@ def tokenize(
 
     from elocution.assets import resolve_path
     from elocution.data.clips import open_clips
+    from elocution.data.round_trip import USUAL_LIKENESS, decode_first
     from elocution.data.tokenize import TokenizeSettings, push_shards, tokenize_clips
 
     clips = open_clips(source, split=split, audio_column=audio_column, text_column=text_column, language=language)
@@ -83,6 +84,13 @@ def tokenize(
         typer.echo(f"  {row['id']}: {row['reason']}")
     if done.rejected:
         typer.echo(f"  all of them in {output / 'rejected.jsonl'}")
+    if heard := decode_first(clips, output, settings):
+        typer.echo(f"  {heard.id} as its codes sound: {heard.path}, likeness of the spectra {heard.likeness:.2f}")
+        if heard.likeness < USUAL_LIKENESS:
+            typer.echo(
+                f"warning: a codec that is whole comes above {USUAL_LIKENESS}; listen to that file before these codes are used",
+                err=True,
+            )
     if done.rejected and on_bad_clip == "stop":
         raise DataError(f"{len(done.rejected)} clips of {source} cannot be used")
     if push_to_hub:

@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from elocution.assets import resolve_path
 from elocution.cli.main import app
 from elocution.codecs import load_codec
+from elocution.codecs.tiny import TinyCodec
 from elocution.data.clips import open_clips
+from elocution.data.round_trip import USUAL_LIKENESS, decode_first, spectral_likeness
 from elocution.data.tokenize import TokenizeSettings, tokenize_clips
 from elocution.errors import DataError
 from elocution.types import Audio
@@ -187,8 +189,34 @@ def test_the_command_counts_lists_and_ends_with_a_status(folder: Path, tmp_path:
     assert result.exit_code == 0
     assert "5 clips" in result.output
     assert "z.wav: cannot read" in result.output
+    assert (
+        f"{FILES[0].name} as its codes sound: {tmp_path / 'out' / 'decoded.wav'}, likeness of the spectra 0.9"
+        in result.output
+    )
+    assert "warning" not in result.output
     again = CliRunner().invoke(app, [*arguments, "--on-bad-clip", "stop"])
     assert isinstance(again.exception, DataError)
+
+
+def test_a_codec_that_does_not_give_back_what_it_was_given_is_warned_of(folder: Path, tmp_path: Path) -> None:
+    codec = TinyCodec.from_pretrained(CODEC)
+    TinyCodec(codec.centroids.flip(0), codec.settings).save_pretrained(tmp_path / "other")
+    clips, out = open_clips(str(folder)), tmp_path / "out"
+    tokenize_clips(clips, out, settings())
+    whole, broken = (decode_first(clips, out, TokenizeSettings("tiny", path)) for path in (CODEC, tmp_path / "other"))
+    assert whole is not None
+    assert broken is not None
+    assert broken.likeness < 0.5 < USUAL_LIKENESS < 0.95 < whole.likeness
+    assert soundfile.info(broken.path).duration == pytest.approx(soundfile.info(FILES[0]).duration, abs=0.04)
+
+
+def test_the_likeness_of_spectra_knows_the_same_sound_at_another_rate_and_tells_noise() -> None:
+    samples, rate = soundfile.read(FILES[0], dtype="float32")
+    clip = Audio(samples, rate)
+    assert spectral_likeness(clip, Audio(np.repeat(samples, 2), 2 * rate)) > 0.9
+    noise = np.random.default_rng(0).normal(scale=0.1, size=len(samples)).astype(np.float32)
+    assert abs(spectral_likeness(clip, Audio(noise, rate))) < 0.2
+    assert spectral_likeness(clip, Audio(np.zeros_like(samples), rate)) == 0.0
 
 
 def test_a_manifest_may_name_the_voice_and_the_sound_that_are_wanted(folder: Path) -> None:
