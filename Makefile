@@ -4,12 +4,13 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TINY_STAMP := .venv/.installed-tiny-build
 VLLM_STAMP := .venv-vllm/.installed
+VERL_STAMP := .venv-verl/.installed
 # Fixed once: a clock read in each line of a recipe may give two names.
 ifndef RUN
 RUN := $(if $(wildcard runs/demo),runs/demo-$(shell date +%Y%m%d-%H%M%S),runs/demo)
 endif
 
-.PHONY: help setup demo test test-slow test-whisper test-vllm smoke check fix docs bench bench-serve tiny clean
+.PHONY: help setup demo test test-slow test-whisper test-vllm test-verl smoke check fix docs bench bench-serve tiny clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,7 +35,7 @@ demo: $(STAMP)  ## train the tiny model, print its word error rate before and af
 	$(BIN)/elocution report $(RUN)
 
 test: $(STAMP)  ## run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow and not vllm"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow and not vllm and not verl"
 
 test-slow: $(TINY_STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -54,6 +55,18 @@ $(VLLM_STAMP):
 
 test-vllm: $(STAMP) $(VLLM_STAMP)  ## run the tests against a real vLLM server on the CPU
 	ELOCUTION_VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm
+
+# veRL needs versions of its own; its trainer needs GPUs and vLLM, its other parts do not.
+$(VERL_STAMP):
+	@echo "== setting up .venv-verl (a few minutes, 2 GB)"
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/pip install --progress-bar on torch==2.13.0
+	.venv-verl/bin/pip install --progress-bar on verl==0.9.1 TransferQueue cachetools httpx2 tomli-w
+	.venv-verl/bin/pip install --no-deps --editable .
+	@touch $@
+
+test-verl: $(STAMP) $(VERL_STAMP)  ## run the tests against the parts of a real veRL that need no GPU
+	ELOCUTION_VERL_PYTHON=.venv-verl/bin/python $(BIN)/python -m pytest -m verl tests/real_verl
 
 smoke: $(STAMP)  ## a small run and its report, in a minute
 	$(BIN)/python -m pytest tests/integration/test_run.py -k "promises or report"
@@ -83,4 +96,4 @@ tiny: $(TINY_STAMP)  ## make the tiny codec and checkpoint again, in about an ho
 	$(BIN)/elocution tiny build --output build/tiny
 
 clean:  ## remove .venv and caches; runs are kept
-	rm -rf .venv .venv-vllm .pytest_cache .mypy_cache .ruff_cache build
+	rm -rf .venv .venv-vllm .venv-verl .pytest_cache .mypy_cache .ruff_cache build

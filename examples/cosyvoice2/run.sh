@@ -5,7 +5,9 @@
 #  -1 convert       llm.pt -> the Hugging Face folder that is trained
 #   0 data          texts -> train.parquet, test.parquet
 #   2 train         GRPO with our own engine
+#   4 evaluate      the base and every checkpoint on the held-out texts, a table; the best becomes `best`
 #   5 export        the best checkpoint -> llm.pt
+#   1, 3            reward server and merge: for rewards of other machines and for veRL, docs/cosyvoice2.md
 #
 # A stage whose result is there is not run again; a training that was cut short goes on. By default all of it is the tiny
 # checkpoint on a CPU. For a released one:
@@ -18,18 +20,19 @@ TEST=${TEST-builtin:tiny-held-out}        # empty: the last rows of TRAIN
 TEST_ROWS=${TEST_ROWS:-256}
 LANGUAGE=${LANGUAGE:-en}
 CONFIG=${CONFIG:-configs/cosyvoice2/tiny.toml}
+EVAL_SET=${EVAL_SET:-held-out}              # or a set of docs/evaluation.md, such as seedtts_testset/zh/meta.lst
 WORK=${WORK:-runs/cosyvoice2}
 ELOCUTION=${ELOCUTION:-elocution}
 
 if [[ $# -ne 2 || ! $1 =~ ^-?[0-9]+$ || ! $2 =~ ^-?[0-9]+$ || $1 -gt $2 ]]; then
-    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 start=$1 stop=$2
 runs() { [[ $start -le $1 && $1 -le $stop ]] && echo "== stage $1: $2"; }
 
 if runs -2 environment; then
-    $ELOCUTION doctor
+    $ELOCUTION doctor --recipe cosyvoice2
 fi
 if runs -1 convert; then
     [[ -e $WORK/hf ]] && echo "$WORK/hf is there" || $ELOCUTION convert cosyvoice2 to-hf "$MODEL" --to "$WORK/hf"
@@ -49,6 +52,10 @@ if runs 2 train; then
         $ELOCUTION train "$CONFIG" --output-dir "$WORK/run" --set "model.path=$WORK/hf" \
             --set "data.train=$WORK/data/train.parquet" --set "data.held_out=$WORK/data/test.parquet"
     fi
+fi
+if runs 4 evaluate; then
+    # For several GPUs: EVALUATE='torchrun --nproc-per-node 8 -m elocution eval'
+    ${EVALUATE:-$ELOCUTION eval} "$WORK/run" --sweep --set-name "$EVAL_SET"
 fi
 if runs 5 export; then
     [[ -e $WORK/llm.pt ]] && echo "$WORK/llm.pt is there" \

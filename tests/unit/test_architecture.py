@@ -19,7 +19,7 @@ LAYERS = (
     ("audio",),
     ("measures", "codecs", "grpo"),
     ("policies", "rewards", "rollout", "data"),
-    ("train", "eval", "tiny", "generate", "serve", "export"),
+    ("train", "eval", "tiny", "generate", "serve", "export", "verl"),
     ("report", "cli", "testing", "__main__"),
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}

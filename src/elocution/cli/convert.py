@@ -8,7 +8,7 @@ import typer
 
 from elocution.cli import convert_cosyvoice
 
-__all__ = ["app", "huggingface", "peft"]
+__all__ = ["app", "huggingface", "merge", "peft"]
 
 app = typer.Typer(no_args_is_help=True, help="Trained models in the layouts that other software opens.")
 app.add_typer(convert_cosyvoice.app, name="cosyvoice2")
@@ -37,6 +37,28 @@ def huggingface(
     _quiet()
     difference = export_model(find_source(source, family), to, dtype=dtype)
     typer.echo(f"{to}: opened again, logits differ by at most {difference:.2g}")
+
+
+@app.command()
+def merge(
+    source: Annotated[Path, typer.Argument(help="A checkpoint of veRL: global_step_N, or the folder actor in it.")],
+    to: Target,
+    python: Annotated[
+        str, typer.Option(help="Python of the environment with veRL. Default: this one.", show_default=False)
+    ] = "",
+    family: Annotated[str, typer.Option(help="Model family, as which the folder is opened again.")] = "cosyvoice2",
+) -> None:
+    """Merges the FSDP shards of a run on veRL into a Hugging Face folder, by veRL's own merger.
+
+    The folder is opened again before it appears. Checkpoints of `elocution train` are whole, and need no merging.
+
+    Example: `elocution convert merge runs/verl/checkpoints/global_step_100 --to hf --python verl-env/bin/python`
+    """
+    from elocution.verl.merge import merge_shards
+
+    _quiet()
+    count = merge_shards(source, to, python=python, family=family)
+    typer.echo(f"{to}: merged from {count} shards, in bfloat16; opened again")
 
 
 @app.command()

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,9 +17,14 @@ from elocution.cli.probes import Finding, run_probes
 __all__ = ["doctor", "examine"]
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False) -> None:
+def doctor(
+    recipe: Annotated[
+        Literal["cosyvoice2"] | None, typer.Option(help="Count what this recipe needs, its extra, as needed too.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
     """Tries every needed part, says what is missing or broken and how to get it; then the status is 1."""
-    findings = examine()
+    findings = examine(recipe or "")
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -30,14 +35,14 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for 
         raise typer.Exit(1)
 
 
-def examine() -> list[Finding]:
-    """Python, machine, every part tried once, shipped files and ports, in this order."""
+def examine(needed_extra: str = "") -> list[Finding]:
+    """Python, machine, every part tried once, shipped files and ports, in this order; `needed_extra` as in `run_probes`."""
     findings = [
         Finding("python", sys.version_info >= (3, 11), True, f"{platform.python_version()} (3.11 or newer is needed)"),
         Finding("cores", True, True, f"{_usable_cores()} usable"),
         _memory(),
         _disk(),
-        *run_probes(),
+        *run_probes(needed_extra=needed_extra),
     ]
     for name, path in BUILTIN.items():
         found = path.exists()

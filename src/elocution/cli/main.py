@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from elocution import __version__
-from elocution.cli import convert, data, doctor, evaluate, generate, report, score, serve, tiny, train
+from elocution.cli import convert, data, doctor, evaluate, generate, report, score, serve, tiny, train, verl
 from elocution.errors import ConfigError, ElocutionError
 
 __all__ = ["app", "main"]
@@ -26,6 +26,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("score")(score.score)
 app.command("generate")(generate.generate)
 app.command("report")(report.report)
+app.command("verl")(verl.verl)
 app.command("doctor")(doctor.doctor)
 app.add_typer(convert.app, name="convert")
 app.add_typer(data.app, name="data")

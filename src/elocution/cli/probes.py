@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "run_probes", "serve_probes"]
 
-# As docs/engines.md and `make test-vllm` call them.
+# As docs/engines.md, docs/verl.md, `make test-vllm` and `make test-verl` call them.
 _VLLM_PYTHONS = ("vllm-env/bin/python", ".venv-vllm/bin/python")
+_VERL_PYTHONS = ("verl-env/bin/python", ".venv-verl/bin/python")
 _SENTENCE = "the doctor visited the school"
 
 
@@ -40,12 +41,15 @@ class Finding:
     detail: str
 
 
-def run_probes(limit_s: float = 60.0) -> list[Finding]:
-    """Starts the trials and collects what they find; one that crashes or hangs is found by name, and the rest go on."""
+def run_probes(limit_s: float = 60.0, needed_extra: str = "") -> list[Finding]:
+    """Starts the trials and collects what they find; one that crashes or hangs is found by name, and the rest go on.
+
+    `needed_extra` counts as needed, others as optional.
+    """
     findings: list[Finding] = []
     while True:
         # -P: a file in the folder where doctor is run must not stand in for a package.
-        code = f"from elocution.cli.probes import serve_probes; serve_probes({len(findings)})"
+        code = f"from elocution.cli.probes import serve_probes; serve_probes({len(findings)}, {needed_extra!r})"
         command = [sys.executable, "-P", "-W", "ignore", "-c", code]
         try:
             process = subprocess.run(command, capture_output=True, check=False, timeout=limit_s)
@@ -61,7 +65,7 @@ def run_probes(limit_s: float = 60.0) -> list[Finding]:
         findings.append(Finding(**messages[-1], is_fine=False, detail=f"broken: its trial {ending}"))
 
 
-def serve_probes(start: int) -> None:
+def serve_probes(start: int, needed_extra: str) -> None:
     """Tries every part from number `start` on; prints what it finds, a JSON text a line, and nothing else."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream, open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)  # what libraries print goes elsewhere
@@ -70,7 +74,7 @@ def serve_probes(start: int) -> None:
             stream.write(json.dumps(message) + "\n")
             stream.flush()
 
-        for name, is_needed, probe in _probes()[start:]:
+        for name, is_needed, probe in _probes(needed_extra)[start:]:
             tell(subject=name, is_needed=is_needed)
             try:
                 is_fine, detail = True, probe()
@@ -95,7 +99,7 @@ def _ending(process: "subprocess.CompletedProcess[bytes]") -> str:
     return f"{how}: {said[-1]}" if said else how
 
 
-def _probes() -> list[tuple[str, bool, Callable[[], str]]]:
+def _probes(needed_extra: str) -> list[tuple[str, bool, Callable[[], str]]]:
     """Name, whether it is needed, and the trial, which gives a detail to print."""
     modules = importlib.metadata.packages_distributions()
     probes: list[tuple[str, bool, Callable[[], str]]] = [
@@ -103,13 +107,16 @@ def _probes() -> list[tuple[str, bool, Callable[[], str]]]:
     ]
     if probes:
         extras = importlib.metadata.metadata("elocution").get_all("Provides-Extra") or []
-        probes += [(f"extra {extra}", False, partial(_check_extra, extra)) for extra in extras]
+        if needed_extra and needed_extra not in extras:
+            extras.append(needed_extra)
+        probes += [(f"extra {extra}", extra == needed_extra, partial(_check_extra, extra)) for extra in extras]
     else:
         probes.append(("elocution", True, _no_metadata))
     probes += [
         ("GPU", False, _find_gpu),
         ("C compiler", False, _compile),
         ("vLLM", False, _find_vllm),
+        ("veRL", False, _find_verl),
         ("shipped checkpoint", True, _speak),
     ]
     from elocution.measures import PACKAGED, PHONEME_SCORERS, TRANSCRIBERS
@@ -120,7 +127,7 @@ def _probes() -> list[tuple[str, bool, Callable[[], str]]]:
 
 
 def _requirements(extra: str | None = None) -> "list[Requirement]":
-    """What elocution requires here, or what its `extra` adds; nothing where its metadata is not installed."""
+    """What elocution requires here, or what its `extra` and the extras in it add; nothing where its metadata is not installed."""
     from packaging.requirements import Requirement
 
     try:
@@ -128,12 +135,20 @@ def _requirements(extra: str | None = None) -> "list[Requirement]":
     except importlib.metadata.PackageNotFoundError:
         return []
     wanted = [one for one in map(Requirement, lines) if ("extra ==" in str(one.marker)) == bool(extra)]
-    return [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": extra or ""})]
+    here = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": extra or ""})]
+    return [each for one in here for each in (_requirements_of(one.extras) if one.name == "elocution" else [one])]
+
+
+def _requirements_of(extras: Iterable[str]) -> "list[Requirement]":
+    return [one for extra in sorted(extras) for one in _requirements(extra)]
 
 
 def _check_extra(extra: str) -> str:
     lacking = []
-    for one in _requirements(extra):
+    requirements = _requirements(extra)
+    if not requirements:
+        raise _Absent(f"the elocution that is installed has no extra {extra}; run: pip install 'elocution[{extra}]'")
+    for one in requirements:
         try:
             is_met = one.specifier.contains(importlib.metadata.version(one.name), prereleases=True)
         except importlib.metadata.PackageNotFoundError:
@@ -209,8 +224,26 @@ def _find_vllm() -> str:
         except MissingDependency:
             continue
         return f"{found}, rollout.server.python = {python!r}"
-    looked = " nor in ".join(["in this environment", *beside])
-    raise _Absent(f'not found {looked}; needed by rollout.engine = "vllm" alone; run: {INSTALL}')
+    raise _Absent(f'not found {_looked(beside)}; needed by rollout.engine = "vllm" alone; run: {INSTALL}')
+
+
+def _find_verl() -> str:
+    """Looks as `_find_vllm` does; a config names its own with `verl.python`."""
+    from elocution.errors import MissingDependency
+    from elocution.verl.environment import INSTALL, find_verl
+
+    beside = [path for path in _VERL_PYTHONS if Path(path).is_file()]
+    for python in ("", *beside):
+        try:
+            found = find_verl(python)
+        except MissingDependency:
+            continue
+        return f"verl {found.version}, {found.gpus} GPUs, verl.python = {python!r}"
+    raise _Absent(f"not found {_looked(beside)}; needed by `elocution verl` alone; run: {INSTALL}")
+
+
+def _looked(beside: list[str]) -> str:
+    return " nor in ".join(["in this environment", *beside])
 
 
 @cache

@@ -41,6 +41,7 @@ __all__ = [
     "StrictConfig",
     "SyncSettings",
     "TrainConfig",
+    "VerlConfig",
 ]
 
 
@@ -338,6 +339,33 @@ class RewardServerConfig(StrictConfig):
     """Longest time that requests under way may take after SIGTERM, seconds."""
 
 
+class VerlConfig(StrictConfig):
+    """What only veRL needs to know, `elocution verl`; docs/verl.md says which other keys it reads."""
+
+    python: str = ""
+    """Python of the environment that veRL is installed in; empty is the one that runs elocution."""
+    nodes: int = Field(default=1, ge=1, le=10_000)
+    """Machines of the Ray cluster that take part."""
+    gpus_per_node: int = Field(default=8, ge=1, le=64)
+    """GPUs of each of them."""
+    strategy: Literal["fsdp", "fsdp2"] = "fsdp2"
+    """How weights and optimiser state lie in shards over the GPUs: torch's first or second FSDP."""
+    micro_batch_per_gpu: int = Field(default=4, ge=1, le=4096)
+    """Completions that a GPU computes at once in an update."""
+    tensor_parallel: int = Field(default=1, ge=1, le=64)
+    """GPUs that share one copy of the sampling weights."""
+    gpu_memory_share: float = Field(default=0.6, gt=0, lt=1)
+    """Share of a GPU's memory that vLLM takes."""
+    top_k: int = Field(default=0, ge=0)
+    """Draw from the likeliest ids only; 0 from all. veRL knows no legal ids, and its log-probs know no truncation."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Draw from the likeliest ids of this mass only."""
+    max_prompt_tokens: int = Field(default=1024, ge=1)
+    """Longest prompt, tokens; a longer one stops the run."""
+    overrides: tuple[str, ...] = Field(default=(), strict=False)
+    """Further overrides in veRL's own words, for example `trainer.logger=[console,wandb]`; they win."""
+
+
 class RunConfig(StrictConfig):
     """A whole run."""
 
@@ -352,6 +380,7 @@ class RunConfig(StrictConfig):
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     reward_server: RewardServerConfig = RewardServerConfig()
+    verl: VerlConfig = VerlConfig()
 
     @model_validator(mode="after")
     def _check_across_fields(self) -> Self:

@@ -114,10 +114,13 @@ def test_the_script_runs_the_stages_that_it_is_asked_for(tmp_path: Path) -> None
     assert "ran data prepare cosyvoice2 builtin:tiny-train --test-source builtin:tiny-held-out" in one.stdout
     every = run_script(tmp_path, "-2", "5", MODEL="m", TRAIN="t.jsonl", TEST="", LANGUAGE="zh", WORK="w")
     assert every.returncode == 0, every.stderr
-    assert re.findall(r"== stage (-?\d+)", every.stdout) == ["-2", "-1", "0", "2", "5"]
+    assert re.findall(r"== stage (-?\d+)", every.stdout) == ["-2", "-1", "0", "2", "4", "5"]
     assert "ran data prepare cosyvoice2 t.jsonl --test 256 --language zh --to w/data" in every.stdout
     assert "ran convert cosyvoice2 to-hf m --to w/hf" in every.stdout
     assert "--set model.path=w/hf" in every.stdout
+    assert "ran eval w/run --sweep --set-name held-out" in every.stdout
+    several = run_script(tmp_path, "4", "4", EVALUATE="echo torchrun", EVAL_SET="zh/meta.lst")
+    assert "torchrun runs/cosyvoice2/run --sweep --set-name zh/meta.lst" in several.stdout
 
 
 def test_a_stage_whose_result_is_there_is_not_run_again(tmp_path: Path) -> None:

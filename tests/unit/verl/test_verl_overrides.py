@@ -1,0 +1,129 @@
+"""The config in veRL's words, and what is refused; veRL itself resolves the words in tests/real_verl."""
+
+from pathlib import Path
+
+import pytest
+
+import elocution
+from elocution.config.load import load_config
+from elocution.config.tree import RunConfig
+from elocution.errors import ConfigError
+from elocution.verl.overrides import VerlFiles, check_arithmetic, check_expressible, hydra_overrides
+
+CONFIGS = Path(elocution.__file__).parent / "configs" / "cosyvoice2"
+FILES = VerlFiles(
+    Path("/m/hf"), Path("/d/train.parquet"), Path("/d/it's.parquet"), Path("/r/config.toml"), Path("/r/ckpt"), 512
+)
+
+
+def published(*overrides: str) -> RunConfig:
+    return load_config(CONFIGS / "published.toml", ["verl.micro_batch_per_gpu=4", *overrides])
+
+
+def words(config: RunConfig) -> dict[str, str]:
+    return dict(override.split("=", 1) for override in hydra_overrides(config, FILES))
+
+
+def test_s87_the_published_recipe_becomes_the_published_overrides() -> None:
+    found = words(published("verl.top_k=25", "verl.top_p=0.95"))
+    assert {
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": "true",
+        "data.train_batch_size": "32",
+        "data.max_prompt_length": "1024",
+        "data.max_response_length": "512",
+        "data.truncation": "error",
+        "actor_rollout_ref.actor.use_kl_loss": "false",
+        "actor_rollout_ref.actor.optim.lr": "1e-06",
+        "actor_rollout_ref.actor.ppo_mini_batch_size": "32",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "4",
+        "actor_rollout_ref.actor.clip_ratio_low": "0.2",
+        "actor_rollout_ref.actor.clip_ratio_high": "0.2",
+        "actor_rollout_ref.actor.clip_ratio_c": "3.0",
+        "actor_rollout_ref.rollout.n": "4",
+        "actor_rollout_ref.rollout.temperature": "0.8",
+        "actor_rollout_ref.rollout.top_k": "25",
+        "actor_rollout_ref.rollout.top_p": "0.95",
+        "actor_rollout_ref.rollout.gpu_memory_utilization": "0.6",
+        "trainer.n_gpus_per_node": "8",
+        "trainer.total_training_steps": "2500",
+        "trainer.save_freq": "100",
+        "trainer.test_freq": "100",
+    }.items() <= found.items()
+
+
+def test_the_dapo_variant_filters_groups_and_cuts_a_step_in_two() -> None:
+    found = words(load_config(CONFIGS / "dapo.toml"))
+    assert found["algorithm.filter_groups.enable"] == "true"
+    assert found["algorithm.filter_groups.max_num_gen_batches"] == "10"
+    assert found["actor_rollout_ref.actor.ppo_mini_batch_size"] == "16"
+    assert found["actor_rollout_ref.actor.clip_ratio_high"] == "0.28"
+    assert found["actor_rollout_ref.rollout.top_k"] == "-1"
+
+
+def test_a_kl_without_a_dual_clip_an_adapter_and_a_correction_are_said_in_its_words() -> None:
+    config = published(
+        "algorithm.kl_coef=0.01",
+        "algorithm.kl_estimate=k2",
+        "algorithm.dual_clip=0",
+        "algorithm.correction=token_truncate",
+        "algorithm.aggregation=fixed",
+        "algorithm.fixed_length=500",
+        "model.lora.rank=8",
+        'model.lora.target_modules=["q_proj","v_proj"]',
+        "train.betas=[0.8, 0.99]",
+    )
+    found = words(config)
+    assert found["actor_rollout_ref.actor.use_kl_loss"] == "true"
+    assert found["actor_rollout_ref.actor.kl_loss_type"] == "k2"
+    assert float(found["actor_rollout_ref.actor.clip_ratio_c"]) > 1e6
+    assert found["algorithm.rollout_correction.rollout_is"] == "token"
+    assert found["actor_rollout_ref.actor.loss_scale_factor"] == "500"
+    assert found["actor_rollout_ref.model.target_modules"] == "[q_proj,v_proj]"
+    assert found["actor_rollout_ref.actor.optim.betas"] == "[0.8,0.99]"
+
+
+def test_paths_are_quoted_and_a_users_overrides_come_last() -> None:
+    overrides = hydra_overrides(published('verl.overrides=["trainer.logger=[console,wandb]"]'), FILES)
+    assert overrides[-1] == "trainer.logger=[console,wandb]"
+    assert r"data.val_files='/d/it\'s.parquet'" in overrides
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("model.family=llasa", "model.family = 'llasa'"),
+        ("reward.type=composite", "reward.type = 'composite'"),
+        ("algorithm.loss=weighted_ce", "algorithm.loss = 'weighted_ce'"),
+        ("algorithm.kl_estimate=exact", "algorithm.kl_estimate = 'exact'"),
+        ("algorithm.truncated=mask", "algorithm.truncated = 'mask'"),
+        ("algorithm.whole_stops=true", "algorithm.whole_stops = True"),
+        ("rollout.temperature_schedule=linear", "rollout.temperature_schedule = 'linear'"),
+        ("algorithm.advantage=reinforce_pp", "algorithm.advantage = 'reinforce_pp'"),
+    ],
+)
+def test_what_verl_cannot_do_is_refused_by_its_key(override: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_expressible(published(override))
+    assert key in str(caught.value)
+
+
+def test_every_refusal_is_named_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.loss.*algorithm\.truncated"):
+        check_expressible(published("algorithm.loss=weighted_ce", "algorithm.truncated=mask"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("train.minibatches=3",), "no multiple of train.minibatches = 3"),
+        (("verl.gpus_per_node=7",), "must be a multiple of 7 GPUs"),
+        (("verl.nodes=2", "verl.micro_batch_per_gpu=16"), "verl.micro_batch_per_gpu = 16"),
+        (("verl.tensor_parallel=3",), "verl.tensor_parallel = 3"),
+    ],
+)
+def test_numbers_that_do_not_divide_are_found_before_anything_starts(overrides: tuple[str, ...], message: str) -> None:
+    check_arithmetic(published())
+    with pytest.raises(ConfigError) as caught:
+        check_arithmetic(published(*overrides))
+    assert message in str(caught.value)
