@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
+from elocution.errors import ConfigError
 from elocution.measures.optional import import_optional, model_file, model_folder
 from elocution.measures.resample import samples_at
 from elocution.types import Audio
 
-__all__ = ["SherpaParaformer", "SherpaSenseVoice"]
+__all__ = ["SherpaParaformer", "SherpaSenseVoice", "sherpa_provider"]
 
 _SAMPLE_RATE = 16_000
 
@@ -71,10 +72,27 @@ class SherpaParaformer:
         return _decode(self._model, clips)
 
 
+def sherpa_provider(device: str, version: str) -> str:
+    """What sherpa-onnx calls `device`. It knows one GPU alone, and takes the CPU without an error where it was built for that.
+
+    Raises: ConfigError if it would not run on `device`.
+    """
+    place = torch.device(device)
+    if place.type == "cpu":
+        return "cpu"
+    if place.type != "cuda" or place.index:
+        raise ConfigError(f"sherpa-onnx runs on cpu, cuda or cuda:0; reward.devices has {device!r}")
+    if "cuda" not in version:
+        raise ConfigError(
+            f"reward.devices has {device!r}, but this sherpa-onnx ({version}) computes on the CPU; install its build for CUDA"
+        )
+    return "cuda"
+
+
 def _prepare(path: str, name: str, device: str) -> tuple[Path, Any, str]:
     folder = model_folder(path, "reward.asr_path (or eval.judge_path)", f"the recogniser {name}")
     sherpa = import_optional("sherpa_onnx", package="sherpa-onnx", install="pip install 'elocution[sherpa]'")
-    return folder, sherpa.OfflineRecognizer, "cuda" if torch.device(device).type == "cuda" else "cpu"
+    return folder, sherpa.OfflineRecognizer, sherpa_provider(device, sherpa.__version__)
 
 
 def _files(folder: Path) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from elocution.measures.loudness import is_silent
 from elocution.measures.optional import NO_DEPS, import_optional, model_file, model_folder
 from elocution.measures.released import load_whole
 from elocution.measures.resample import samples_at
+from elocution.measures.sherpa import sherpa_provider
 from elocution.types import Audio
 
 __all__ = ["CamPlusEncoder", "EcapaEncoder", "ResemblyzerEncoder", "XVectorEncoder", "cosine_similarity"]
@@ -122,7 +123,7 @@ class CamPlusEncoder:
         folder = model_folder(path, _KEY, "the speaker encoder campplus")
         files = sorted(entry.name for entry in folder.glob("*.onnx"))
         sherpa = import_optional("sherpa_onnx", package="sherpa-onnx", install="pip install 'elocution[sherpa]'")
-        provider = "cuda" if torch.device(device).type == "cuda" else "cpu"
+        provider = sherpa_provider(device, sherpa.__version__)
         config = sherpa.SpeakerEmbeddingExtractorConfig(
             model=str(model_file(folder, *(files or ["campplus.onnx"]))), num_threads=1, provider=provider
         )

@@ -25,6 +25,7 @@ from elocution.measures import BatchTranscriber, Transcriber, load_phoneme_score
 from elocution.measures.facts import Findings, SpokenText
 from elocution.measures.listener import build_listener
 from elocution.measures.routing import Routes, transcribe_together
+from elocution.measures.sherpa import sherpa_provider
 from elocution.types import Audio
 
 WITH_FOLDER = ["whisper", "faster-whisper", "sherpa-sensevoice", "sherpa-paraformer", "parakeet", "parakeet-tdt"]
@@ -125,6 +126,20 @@ def test_a_folder_without_an_onnx_model_is_refused(name: str, tmp_path: Path) ->
     (tmp_path / "tokens.txt").touch()
     with pytest.raises(ConfigError, match=r"has no model\.onnx or model\.int8\.onnx; it has tokens\.txt"):
         load_transcriber(name, path=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "message"),
+    [
+        ("cuda:1", "2.0.1+cuda", "runs on cpu, cuda or cuda:0"),
+        ("xpu", "2.0.1+cuda", "runs on cpu, cuda or cuda:0"),
+        ("cuda:0", "2.0.1", r"this sherpa-onnx \(2\.0\.1\) computes on the CPU"),
+    ],
+)
+def test_s72_sherpa_onnx_does_not_run_elsewhere_without_a_word(device: str, version: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sherpa_provider(device, version)
+    assert (sherpa_provider("cpu", "2.0.1"), sherpa_provider("cuda:0", "2.0.1+cuda")) == ("cpu", "cuda")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("parakeet", "ParakeetForCTC"), ("parakeet-tdt", "ParakeetForTDT")])

@@ -376,6 +376,7 @@ def test_metrics_count_what_happened(client: TestClient) -> None:
         return float(next((x for x in client.get("/metrics").text.splitlines() if x.startswith(line)), "0").split()[-1])
 
     good, bad = (f'elocution_requests_total{{code="{code}",model="token2wav_asr"}}' for code in (200, 400))
+    gated = count("elocution_clips_gated_total")
     before = count(good), count(bad), count("elocution_clips_remembered_total")
     client.post(CODES, json=_codes(SPOKEN))
     client.post(CODES, json=_codes(SPOKEN))
@@ -384,6 +385,11 @@ def test_metrics_count_what_happened(client: TestClient) -> None:
     assert (after[0] - before[0], after[1] - before[1]) == (2, 1)
     assert after[2] - before[2] >= 1
     assert count('elocution_clips_total{status="scored"}') >= 2
+    assert count("elocution_clips_gated_total") == gated
+    silence = Audio(np.zeros(1601, np.float32), 16_000)
+    body, headers = _wave_message([silence], [TEXT])
+    client.post(WAVES, content=body, headers=headers)
+    assert count("elocution_clips_gated_total") == gated + 1
 
 
 def test_a_token_is_asked_for_by_all_but_health(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,8 @@
+import numpy as np
+
 from elocution.train.learner import EngineMismatch, UpdateStats
-from elocution.train.recorder import update_metrics
+from elocution.train.recorder import reward_metrics, update_metrics
+from elocution.types import Completion, FinishReason, Outcome, Rollout, RolloutGroup, Score, Utterance
 
 STATS = UpdateStats(
     policy_loss=0.1,
@@ -31,3 +34,13 @@ def test_without_importance_weights_there_is_no_mismatch_to_report() -> None:
         assert metrics["engine/mismatch_mean_nats"] is None
         assert metrics["engine/mismatch_max_nats"] is None
         assert metrics["engine/bounded_weights_share"] is None
+
+
+def test_s06_completions_that_no_recogniser_listened_to_are_counted() -> None:
+    asked = Utterance("u", "one")
+    completion = Completion(np.zeros((1, 1), np.int64), np.zeros((1, 1), np.float32), FinishReason.STOP, 0)
+    rollout = Rollout(asked, completion, np.zeros((3, 1), np.int64), None, Outcome.SPEECH)
+    gated = {"wer": 1.0, "empty_transcript": 1.0, "gated": 1.0}
+    scores = (Score(1.0, {"wer": 0.0}), Score(0.0, gated), Score(0.0, gated), Score(None, error="down"))
+    group = RolloutGroup(asked, np.zeros((1, 1), np.int64), (rollout,) * 4, scores)
+    assert reward_metrics([group], [True])["scores/gated_share"] == 0.5
