@@ -48,6 +48,7 @@ class Half:
     """Has every method of a policy, codec and recogniser, and builds nothing of use."""
 
     check_text = prompt_ids = codes = logprobs = incremental = save_pretrained = decode = lambda self: None
+    illegal_cells = codes
     score: int = 5
 
     def __init__(self) -> None:

@@ -171,8 +171,7 @@ class SyncSettings(StrictConfig):
     """
 
     strategy: Literal["full", "delta", "adapter", "collective"] = "full"
-    """What is written: every tensor; the weights that an adapter changes, merged; or the adapter alone. `collective` writes
-    none and sends tensors through a process group (nccl between GPUs, else gloo), for `sglang`."""
+    """What is written: every tensor; what an adapter changes, merged; the adapter; or nothing, for tensors are sent."""
     dtype: Literal["fp32", "bf16", "base"] = "fp32"
     """Type of the weights that are written: rounded once from fp32; `base` keeps each tensor's type in the base."""
     max_logprob_difference: float = Field(default=0.0, ge=0)
@@ -446,12 +445,11 @@ class RunConfig(StrictConfig):
                 f"rollout.sync.strategy = {self.rollout.sync.strategy!r} needs an adapter (model.lora.rank > 0); "
                 'without one every weight changes: use "full"'
             )
-        if self.rollout.sync.strategy == "collective" and (
-            self.rollout.engine != "sglang" or self.rollout.sync.dtype == "base"
-        ):
+        given = self.rollout.engine, self.rollout.sync.dtype
+        if self.rollout.sync.strategy == "collective" and (given[0] != "sglang" or given[1] == "base"):
             raise ValueError(
-                "rollout.sync.strategy = 'collective' needs rollout.engine = 'sglang', got "
-                f"{self.rollout.engine!r}, and rollout.sync.dtype = 'fp32' or 'bf16', got {self.rollout.sync.dtype!r}"
+                "rollout.sync.strategy = 'collective' needs rollout.engine = 'sglang' and rollout.sync.dtype fp32 or bf16, "
+                f"got {given[0]!r} and {given[1]!r}"
             )
         if self.eval.probe_sentences > self.eval.sentences:
             raise ValueError(
