@@ -23,7 +23,7 @@ from elocution.export.cosyvoice import to_huggingface
 from elocution.policies import load_policy
 from elocution.testing.reward_server import running_reward_server
 from elocution.types import Audio, Utterance
-from elocution.verl.launch import VerlRun, plan_run, resolve_by_verl
+from elocution.verl.launch import VerlRun, plan_run, resolve_by_verl, write_config
 from elocution.verl.merge import merge_shards
 
 CONFIGS = Path(elocution.__file__).parent / "configs" / "cosyvoice2"
@@ -108,7 +108,9 @@ def server() -> Iterator[str]:
 def test_s02_s27_verls_reward_loading_calls_our_manager_and_function(
     inside: Inside, made: Path, verl_python: str, server: str, spoken: dict[str, Audio], tmp_path: Path
 ) -> None:
-    run = plan_run(run_config(made, "grpo", verl_python, server), tmp_path / "run")
+    config = run_config(made, "grpo", verl_python, server)
+    run = plan_run(config, tmp_path / "run")
+    write_config(run, config)
     policy = load_policy("cosyvoice2", made / "hf")
     codes = load_codec("tiny", resolve_path("builtin:tiny-codec")).encode(spoken[TEXT])
     said = policy.completion_ids(codes)[:, 0].tolist()
@@ -118,7 +120,7 @@ def test_s02_s27_verls_reward_loading_calls_our_manager_and_function(
         overrides=run.command[3:],
         completions=completions,
         texts=[TEXT, "the doctor visited the school", TEXT, TEXT],
-        room=len(said) - 1 + 1,
+        room=len(said),
     )
     good, wrong, cut, silent = (one["reward_extra_info"] for one in found)
     assert good["transcript"] == TEXT

@@ -38,7 +38,7 @@ def verl(
     """
     from elocution.config.load import load_config
     from elocution.verl.environment import find_verl, verl_variables
-    from elocution.verl.launch import check_environment, check_servers, plan_run, resolve_by_verl
+    from elocution.verl.launch import check_environment, check_servers, plan_run, resolve_by_verl, write_config
 
     resolved = load_config(config, overrides or [])
     run = plan_run(resolved, output_dir or Path("runs") / f"{config.stem}-verl-{datetime.now():%Y%m%d-%H%M%S}")
@@ -58,6 +58,7 @@ def verl(
         return
     check_environment(resolved, found)
     check_servers(resolved)
+    write_config(run, resolved)
     typer.echo(f"run directory: {run.files.config.parent}")
     done = subprocess.run(run.command, check=False, env=verl_variables(python))
     if done.returncode:

@@ -18,7 +18,7 @@ from elocution.verl.environment import INSTALL, VerlEnvironment, verl_variables
 from elocution.verl.overrides import VerlFiles, hydra_overrides
 from elocution.verl.score import CodeScorer
 
-__all__ = ["VerlRun", "check_environment", "check_servers", "plan_run", "resolve_by_verl"]
+__all__ = ["VerlRun", "check_environment", "check_servers", "plan_run", "resolve_by_verl", "write_config"]
 
 
 _MAKE = "write one with: elocution data prepare cosyvoice2"
@@ -33,10 +33,10 @@ class VerlRun:
 
 
 def plan_run(config: RunConfig, output: Path) -> VerlRun:
-    """The run of `config` in the folder `output`, which gets its resolved config.
+    """The run of `config` in the folder `output`; nothing is written.
 
     Raises: ConfigError if veRL cannot follow the config, or the model has what veRL would drop; DataError if the prompts are
-    not the parquet of the recipe; StorageError.
+    not the parquet of the recipe.
     """
     model = resolve_path(config.model.path).resolve()
     _check_model(model)
@@ -49,10 +49,15 @@ def plan_run(config: RunConfig, output: Path) -> VerlRun:
     output = output.resolve()
     files = VerlFiles(model, train, held_out, output / "config.toml", output / "checkpoints", budget)
     overrides = hydra_overrides(config, files)
-    with reporting_disk_errors(output):
-        output.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(files.config, dump_config(config))
     return VerlRun((config.verl.python or sys.executable, "-m", "verl.trainer.main_ppo", *overrides), files)
+
+
+def write_config(run: VerlRun, config: RunConfig) -> None:
+    """Writes the resolved config that the reward function reads. Raises: StorageError."""
+    folder = run.files.config.parent
+    with reporting_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(run.files.config, dump_config(config))
 
 
 def check_environment(config: RunConfig, found: VerlEnvironment) -> None:

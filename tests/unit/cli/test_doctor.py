@@ -134,3 +134,28 @@ def test_a_trial_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     findings = {finding.subject: finding for finding in run_probes(limit_s=4.0)}
     assert findings["matplotlib"].detail == "broken: its trial took longer than 4 s"
     assert "typer" in findings
+
+
+@pytest.mark.parametrize(
+    ("extra", "detail"),
+    [
+        ("whole", "lacks other; run: pip install 'elocution[whole]'"),
+        ("absent", "the elocution that is installed has no extra absent; run: pip install 'elocution[absent]'"),
+    ],
+)
+def test_a_recipes_extra_is_needed_and_extras_in_it_are_looked_into(
+    extra: str, detail: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    metadata(
+        tmp_path,
+        "Requires-Dist: typer",
+        "Requires-Dist: other; extra == 'odd'",
+        "Requires-Dist: elocution[odd]; extra == 'whole'",
+        "Provides-Extra: odd",
+        "Provides-Extra: whole",
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    findings = {finding.subject: finding for finding in run_probes(needed_extra=extra)}
+    assert findings[f"extra {extra}"] == Finding(f"extra {extra}", False, True, detail)
+    assert not findings["extra odd"].is_needed
+    assert findings["veRL"].is_fine or "verl-env/bin/pip install 'verl[vllm]==0.9.1'" in findings["veRL"].detail
