@@ -11,8 +11,10 @@ from typing import Any
 
 import httpx2
 from click.testing import Result
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from elocution.assets import resolve_path
 from elocution.cli.main import app
 from elocution.rollout.launch import ServerLaunch
 
@@ -23,6 +25,7 @@ __all__ = [
     "SMALL",
     "Double",
     "arguments",
+    "check_same_training",
     "double_launch",
     "killed_at_exit",
     "train",
@@ -70,6 +73,19 @@ def arguments(run: Path, settings: Sequence[str]) -> list[str]:
 def train(run: Path, settings: Sequence[str]) -> Result:
     """A run in this process."""
     return CliRunner().invoke(app, arguments(run, settings))
+
+
+def check_same_training(run: Path, other: Path) -> None:
+    """Two runs have moved the tiny checkpoint alike.
+
+    Not to the bit: a completion's log-probs round otherwise in another batch of the server, and requests that come late make
+    other batches.
+    """
+    base = load_file(resolve_path("builtin:tiny-llasa") / "model.safetensors")
+    ours, theirs = load_file(run / MODEL), load_file(other / MODEL)
+    apart = sum(float((ours[name] - theirs[name]).abs().sum()) for name in base)
+    moved = sum(float((ours[name] - base[name]).abs().sum()) for name in base)
+    assert apart < 0.01 * moved
 
 
 @contextmanager
