@@ -8,8 +8,8 @@ import torch
 
 from elocution.assets import resolve_path
 from elocution.config.tree import RunConfig
-from elocution.errors import CheckpointError
-from elocution.files import read_json_lines
+from elocution.data.prompt_files import read_rows
+from elocution.errors import CheckpointError, DataError, MissingDependency
 from elocution.rollout.speak import token_budget
 
 __all__ = ["MemoryPlan", "ModelShape", "describe_memory", "plan_memory", "read_shape"]
@@ -17,7 +17,7 @@ __all__ = ["MemoryPlan", "ModelShape", "describe_memory", "plan_memory", "read_s
 _FP32 = 4  # bytes
 _TILE = (1024, 2048)  # cells and ids whose logits the learner holds at once
 _PROMPT_EXTRA = 16  # ids that a family's template adds to a text, about
-_ASSUMED_CHARS = 200  # of the longest text, where the prompts are in no JSONL file
+_ASSUMED_CHARS = 200  # of the longest text, where the prompts cannot be read
 _MIB = 1 << 20
 
 
@@ -145,11 +145,11 @@ def describe_memory(config: RunConfig, *, processes: int = 1) -> str:
     shape = read_shape(path)
     if shape is None:
         return f"memory: unknown, for {path} names the model's sizes in another way than Llama or Qwen"
-    chars, source = _longest_text(resolve_path(config.data.train))
+    chars, prompt, source = _longest(resolve_path(config.data.train))
     completion = token_budget(
         "x" * chars, max_codes_per_char=config.rollout.max_codes_per_char, min_codes=config.rollout.min_codes
     )
-    plan = plan_memory(shape, config, prompt=chars + _PROMPT_EXTRA, completion=completion, processes=processes)
+    plan = plan_memory(shape, config, prompt=prompt + _PROMPT_EXTRA, completion=completion, processes=processes)
     lines = [f"{field.name.replace('_', ' '):18}{getattr(plan, field.name) / _MIB:10.1f}" for field in fields(plan)]
     of = f" in each of {processes} processes" if processes > 1 else ""
     return "\n".join(
@@ -160,10 +160,22 @@ def describe_memory(config: RunConfig, *, processes: int = 1) -> str:
     )
 
 
-def _longest_text(path: Path) -> tuple[int, str]:
-    rows = read_json_lines(path)[0] if path.suffix == ".jsonl" else []
-    texts = [row["text"] for row in rows if isinstance(row.get("text"), str)]
-    return (max(map(len, texts)), "the longest text") if texts else (_ASSUMED_CHARS, "a text")
+def _longest(path: Path) -> tuple[int, int, str]:
+    """Characters of the longest text, ids of the longest prompt at most, and what they are of.
+
+    The codes of a voice count where they stand in the row; of a recording it is not known yet how many it has.
+    """
+    try:
+        rows = [row.content for row in read_rows(path) if isinstance(row.content, dict)]
+    except (DataError, MissingDependency):
+        rows = []
+    rows = [row for row in rows if isinstance(row.get("text"), str)]
+    if not rows:
+        return _ASSUMED_CHARS, _ASSUMED_CHARS, "a text"
+    prompts = [
+        len(row["text"]) + sum(len(row.get(key) or ()) for key in ("prompt_text", "prompt_codes")) for row in rows
+    ]
+    return max(len(row["text"]) for row in rows), max(prompts), "the longest text"
 
 
 def _adapter_parameters(shape: ModelShape, rank: int) -> int:

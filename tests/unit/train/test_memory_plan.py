@@ -67,10 +67,22 @@ def test_memory_falls_with_checkpointing_and_rises_with_lag() -> None:
     assert lag["copies"] == 3 * planned()["gradients"]
 
 
+def cache_of(described: str) -> float:
+    (line,) = [line for line in described.splitlines() if "kv cache" in line]
+    return float(line.split()[-1])
+
+
 def test_the_dry_run_says_what_the_plan_is_for(tmp_path: Path) -> None:
     described = describe_memory(load_config(None, []))
     assert described.startswith("memory: ")
     assert "for the longest text of " in described
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"text": "twelve chars"}\n{"text": "one", "prompt_text": "two", "prompt_codes": [1, 2, 3]}\n')
+    spoken = describe_memory(load_config(None, [f"data.train={file}"]))
+    assert "for the longest text of 12 characters" in spoken
+    file.write_text('{"text": "twelve chars", "prompt_text": "two", "prompt_codes": [%s 1]}' % ("1, " * 999))
+    longer = describe_memory(load_config(None, [f"data.train={file}"]))
+    assert cache_of(longer) > 5 * cache_of(spoken)  # the voice's codes stand before every completion
     nowhere = describe_memory(load_config(None, [f"model.path={tmp_path}"]))
     assert nowhere == f"memory: unknown, there is no {tmp_path / 'config.json'}"
     (tmp_path / "config.json").write_text('{"model_type": "other"}')
