@@ -23,12 +23,13 @@ save_every = 60
 sentences = 2
 probe_sentences = 1
 """
-# These take minutes or do not end; that they are understood is seen from their help.
+# These take minutes, do not end, or need another model and its prompts; that they are understood is seen from their help.
 LONG = {
     "elocution train",
     "elocution eval --compare evals/base evals/mine",
     "elocution serve rewards",
     "elocution serve tts --model runs/mine/best",
+    "elocution verl my.toml --dry-run",
     "elocution tiny build --output build/tiny",
 }
 

@@ -14,9 +14,6 @@ from elocution.verl.environment import find_verl
 
 ROOT = Path(__file__).parents[2]
 
-Inside = Callable[..., Any]
-"""Called as (task, **arguments): runs a task of `inside_verl.py` with veRL's Python and gives back what it found."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -36,7 +33,9 @@ def verl_python() -> str:
 
 
 @pytest.fixture(scope="session")
-def inside(verl_python: str) -> Inside:
+def inside(verl_python: str) -> Callable[..., Any]:
+    """Called as (task, **arguments): runs a task of `inside_verl.py` with veRL's Python and gives back what it found."""
+
     def run(task: str, **arguments: Any) -> Any:
         command = [verl_python, str(Path(__file__).parent / "inside_verl.py"), task, json.dumps(arguments, default=str)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)

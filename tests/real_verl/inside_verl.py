@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 from tensordict import TensorDict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from transformers import AutoModelForCausalLM
 from verl import DataProto
 from verl.trainer.ppo.reward import load_reward_manager
@@ -93,25 +96,20 @@ def rewards(overrides: list[str], completions: list[list[int]], texts: list[str]
 
 
 def shards(model: str, folder: str) -> int:
-    """Writes `model` as two ranks of veRL with FSDP2 would have, each its half of every tensor, and returns how many there are."""
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import DTensor, Shard
-    from torch.testing._internal.distributed.fake_pg import FakeStore
+    """Writes `model` as two ranks of veRL with FSDP2 do, each its part of every tensor, and returns how many tensors there are."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(_write_shard, args=(port, model, folder), nprocs=2)
+    return len(AutoModelForCausalLM.from_pretrained(model).state_dict())
 
+
+def _write_shard(rank: int, port: int, model: str, folder: str) -> None:
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("fsdp",))
     tensors = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).state_dict()
-    for rank in range(2):
-        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
-        mesh = DeviceMesh("cpu", torch.arange(2), mesh_dim_names=("fsdp",))
-        parts = {
-            name: DTensor.from_local(
-                tensor.chunk(2)[rank], mesh, [Shard(0)], run_check=False, shape=tensor.shape, stride=tensor.stride()
-            )
-            for name, tensor in tensors.items()
-        }
-        torch.save(parts, Path(folder) / f"model_world_size_2_rank_{rank}.pt")
-        dist.destroy_process_group()
-    return len(tensors)
+    parts = {name: distribute_tensor(tensor, mesh, [Shard(0)]) for name, tensor in tensors.items()}
+    torch.save(parts, Path(folder) / f"model_world_size_2_rank_{rank}.pt")
+    torch.distributed.destroy_process_group()
 
 
 TASKS = {"types": types, "prompts": prompts, "rewards": rewards, "shards": shards}

@@ -11,13 +11,19 @@ from elocution.errors import MissingDependency
 __all__ = ["INSTALL", "VerlEnvironment", "find_verl", "verl_variables"]
 
 INSTALL = (
-    "python -m venv verl-env && verl-env/bin/pip install 'verl[vllm]==0.9.1' TransferQueue cachetools httpx2 && "
+    "python -m venv verl-env && verl-env/bin/pip install 'verl[vllm]==0.9.1' TransferQueue cachetools httpx2 tomli-w && "
     "verl-env/bin/pip install --no-deps elocution"
 )
 """The commands that make an environment with veRL, its sampling engine, and what our reward needs there."""
 
 # What veRL's default trainer and our reward import, beyond what veRL declares.
-_NEEDED = {"transfer_queue": "TransferQueue", "cachetools": "cachetools", "httpx2": "httpx2", "elocution": "elocution"}
+_NEEDED = {
+    "transfer_queue": "TransferQueue",
+    "cachetools": "cachetools",
+    "httpx2": "httpx2",
+    "tomli_w": "tomli-w",
+    "elocution": "elocution",
+}
 _LOOK = """
 import importlib.metadata, importlib.util, json, sys
 try:
