@@ -14,24 +14,30 @@ SMALL = [
 ]
 
 
+_VARIANTS = {
+    "gdpo-gspo": ["algorithm.advantage='gdpo'", "algorithm.part_weights={wer=1, nll=1}", "algorithm.loss='gspo'",
+         "algorithm.aggregation='sequence'", "algorithm.truncated='mask'"],
+    "gdpo-composite": ["algorithm.advantage='gdpo'", "algorithm.part_weights={words=3, sound=1}", "reward.type='composite'",
+         "reward.components={words={fact='wer', utility='tanh'}, sound={fact='nll', utility='exp', scale=3.0}}"],
+    "rloo-cispo": ["algorithm.advantage='rloo'", "algorithm.loss='cispo'", "algorithm.aggregation='fixed'",
+         "algorithm.fixed_length=100", "algorithm.entropy_coef=0.01", "algorithm.correction='token_truncate'",
+         "train.minibatches=2", "algorithm.epochs=2"],
+    "reinforce_pp-sapo": ["algorithm.advantage='reinforce_pp'", "algorithm.loss='sapo'", "algorithm.kl_coef=0.1",
+         "algorithm.kl_estimate='k2'", "rollout.temperature_schedule='linear'", "rollout.temperature_end=0.8"],
+    "dr_grpo-weighted_ce": ["algorithm.advantage='dr_grpo'", "algorithm.loss='weighted_ce'", "algorithm.whole_stops=true",
+         "algorithm.truncated='keep'", "algorithm.channel_weights='1'"],
+    "grpo-clipped": ["algorithm.dual_clip=3", "algorithm.schedule='cosine'", "algorithm.clip_high_end=0.2"],
+}  # fmt: skip
+_QUICK = ("gdpo-composite", "rloo-cispo")
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        ["algorithm.advantage='gdpo'", "algorithm.part_weights={wer=1, nll=1}", "algorithm.loss='gspo'",
-         "algorithm.aggregation='sequence'", "algorithm.truncated='mask'"],
-        ["algorithm.advantage='gdpo'", "algorithm.part_weights={words=3, sound=1}", "reward.type='composite'",
-         "reward.components={words={fact='wer', utility='tanh'}, sound={fact='nll', utility='exp', scale=3.0}}"],
-        ["algorithm.advantage='rloo'", "algorithm.loss='cispo'", "algorithm.aggregation='fixed'",
-         "algorithm.fixed_length=100", "algorithm.entropy_coef=0.01", "algorithm.correction='token_truncate'",
-         "train.minibatches=2", "algorithm.epochs=2"],
-        ["algorithm.advantage='reinforce_pp'", "algorithm.loss='sapo'", "algorithm.kl_coef=0.1",
-         "algorithm.kl_estimate='k2'", "rollout.temperature_schedule='linear'", "rollout.temperature_end=0.8"],
-        ["algorithm.advantage='dr_grpo'", "algorithm.loss='weighted_ce'", "algorithm.whole_stops=true",
-         "algorithm.truncated='keep'", "algorithm.channel_weights='1'"],
-        ["algorithm.dual_clip=3", "algorithm.schedule='cosine'", "algorithm.clip_high_end=0.2"],
+        pytest.param(settings, id=name, marks=() if name in _QUICK else pytest.mark.slow)
+        for name, settings in _VARIANTS.items()
     ],
-    ids=["gdpo-gspo", "gdpo-composite", "rloo-cispo", "reinforce_pp-sapo", "dr_grpo-weighted_ce", "grpo-clipped"],
-)  # fmt: skip
+)
 def test_a_variant_trains(settings: list[str], tmp_path: Path) -> None:
     train(load_config(None, [*SMALL, *settings]), tmp_path / "run")
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
@@ -42,7 +48,7 @@ def test_a_variant_trains(settings: list[str], tmp_path: Path) -> None:
         assert row["grad/norm"] > 0
 
 
-@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_the_exact_kl_trains_with_and_without_an_adapter(rank: int, tmp_path: Path) -> None:
     settings = ["algorithm.kl_coef=0.1", "algorithm.kl_estimate='exact'", f"model.lora.rank={rank}"]
     rules = ["train.rules=[]"] if rank else []

@@ -65,7 +65,7 @@ def change(policy: LlasaPolicy) -> None:
                 parameter.add_(1e-3 * torch.randn(parameter.shape, generator=generator))
 
 
-@pytest.mark.parametrize("has_adapter", [False, True])
+@pytest.mark.parametrize("has_adapter", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_s62_s64_each_version_is_proven_and_drawn_from_and_no_tensor_touches_the_disk(
     server: Double, tmp_path: Path, has_adapter: bool
 ) -> None:
@@ -92,6 +92,7 @@ def test_s62_s64_each_version_is_proven_and_drawn_from_and_no_tensor_touches_the
     engines.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_s62_s64_a_server_that_takes_tensors_wrongly_is_caught_at_the_first_sync(
     server: Double, tmp_path: Path, fault: str
@@ -104,6 +105,7 @@ def test_s62_s64_a_server_that_takes_tensors_wrongly_is_caught_at_the_first_sync
     engines.stop()
 
 
+@pytest.mark.slow
 def test_s64_a_server_that_lost_its_weights_is_sent_them_again(server: Double, tmp_path: Path) -> None:
     policy = tiny()
     engines = engines_of(server, policy, tmp_path)
@@ -121,6 +123,7 @@ def test_s64_a_server_that_lost_its_weights_is_sent_them_again(server: Double, t
     engines.stop()
 
 
+@pytest.mark.slow
 def test_tensors_that_come_in_parts_are_drawn_with_when_all_have_come(server: Double) -> None:
     policy = tiny()
     change(policy)

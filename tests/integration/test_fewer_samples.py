@@ -85,6 +85,7 @@ class Dropping:
         return self.drop(answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_an_answer_with_a_sample_less_is_asked_for_again_or_named(tmp_path: Path, engine: str) -> None:
     policy = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))

@@ -136,6 +136,7 @@ def test_a_trial_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "typer" in findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extra", "detail"),
     [
