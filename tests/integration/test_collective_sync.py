@@ -65,6 +65,7 @@ def change(policy: LlasaPolicy) -> None:
                 parameter.add_(1e-3 * torch.randn(parameter.shape, generator=generator))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_adapter", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_s62_s64_each_version_is_proven_and_drawn_from_and_no_tensor_touches_the_disk(
     server: Double, tmp_path: Path, has_adapter: bool
@@ -143,6 +144,7 @@ def test_tensors_that_come_in_parts_are_drawn_with_when_all_have_come(server: Do
     assert found == pytest.approx(own[:, 0].tolist(), abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [("model.nothing.weight", (2, 2), "has no tensor 'model.nothing.weight'"), ("lm_head.weight", (2, 2), "has shape")],

@@ -71,6 +71,7 @@ def test_the_shipped_checkpoint_goes_round_bit_identical(tmp_path: Path) -> None
     assert "outside the checkpoint's vocabulary" in str(policy.check_text(Utterance("a", "an unheard word")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lora",
     [pytest.param("", id="whole"), pytest.param("[model.lora]\nrank = 2", id="adapter", marks=pytest.mark.slow)],

@@ -54,6 +54,7 @@ def whole(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> tupl
     return run, train(run, settings)
 
 
+@pytest.mark.slow
 def test_s44_s62_rows_are_drawn_with_each_steps_weights_by_the_distribution_that_is_learnt(
     whole: tuple[Path, Result], url: str
 ) -> None:

@@ -153,7 +153,9 @@ def failing_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     [
         ("codec.type='failing_parts:FailingCodec'", CodecError, "the codec is broken"),
         ("reward.type='failing_parts:FailingReward'", RewardError, "FailingReward failed: ValueError: cannot judge"),
-        ("model.family='failing_parts:FailingPolicy'", RuntimeError, "the sampler is broken"),
+        pytest.param(
+            "model.family='failing_parts:FailingPolicy'", RuntimeError, "the sampler is broken", marks=pytest.mark.slow
+        ),
         ("model.family='dying_parts:NanPolicy'", NonFiniteError, "max_skipped_updates = 0"),
     ],
     ids=["decode", "score", "rollout", "learn"],

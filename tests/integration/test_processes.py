@@ -90,6 +90,7 @@ def extremes_of(run: Path) -> list[tuple[int, str, str, float, bool]]:
     ]
 
 
+@pytest.mark.slow
 def test_s77_two_processes_then_shards_then_one_process_repeat_a_run_of_one(alone: Path, tmp_path: Path) -> None:
     """A signal to either process stops both at the same step; what resumes may be split in another way."""
     run = tmp_path / "shared"
@@ -141,6 +142,7 @@ def test_accelerate_that_starts_one_process_of_two_is_an_error() -> None:
     assert "error: accelerate launch was asked for 2 processes and started one" in started.stderr
 
 
+@pytest.mark.slow
 def test_s85_a_process_that_fails_ends_the_others_with_its_reason(tmp_path: Path) -> None:
     failed = train(tmp_path / "failed", 2, signalled="1 ERROR 1")
     assert failed.returncode != 0

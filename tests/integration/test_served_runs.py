@@ -111,6 +111,7 @@ def test_s62_s64_a_server_that_loads_wrongly_ends_the_run_before_anything_is_dra
     assert not (tmp_path / "run" / "evaluations.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_s64_a_server_that_begins_to_load_wrongly_later_is_found_at_that_sync(server: Double, tmp_path: Path) -> None:
     server.reset(fault="no op", since=2)
     done = train_with(server, tmp_path / "run")

@@ -409,6 +409,7 @@ def test_a_voice_its_words_a_description_and_an_emotion_are_sent_to_servers_that
     assert not {"PROMPT_WAV", *sent} & (none.keys() | not_taken.keys())
 
 
+@pytest.mark.slow
 def test_a_server_measures_the_pace_of_the_voice_that_it_is_sent_as_the_trainer_would(
     spoken: dict[str, Audio], tmp_path: Path
 ) -> None:
