@@ -7,7 +7,7 @@ from elocution.policies.base import Policy
 from elocution.rollout.speak import token_budget
 from elocution.types import Utterance
 
-__all__ = ["FASTEST_CHARS_PER_S", "describe_budgets", "doubt_budgets", "doubt_runaways", "drawn_rate"]
+__all__ = ["FASTEST_CHARS_PER_S", "code_budgets", "describe_budgets", "doubt_budgets", "doubt_runaways", "drawn_rate"]
 
 FASTEST_CHARS_PER_S = 25.0
 """Characters, spaces included, that nobody says in a second: fast readers of English reach about 20, of Chinese 8."""
@@ -20,17 +20,16 @@ def drawn_rate(policy: Policy, codec: Codec) -> float:
     return codec.frame_rate * (policy.num_codebooks if policy.num_channels == 1 else 1)
 
 
-def _budgets(utterances: Sequence[Utterance], max_codes_per_char: float, min_codes: int) -> list[int]:
-    """Codes, without the stop id."""
+def code_budgets(utterances: Sequence[Utterance], *, max_codes_per_char: float, min_codes: int) -> list[int]:
+    """How many codes the completions of each utterance may have, without the stop id."""
     return [
         token_budget(utterance.text, max_codes_per_char=max_codes_per_char, min_codes=min_codes) - 1
         for utterance in utterances
     ]
 
 
-def describe_budgets(utterances: Sequence[Utterance], rate: float, *, max_codes_per_char: float, min_codes: int) -> str:
-    """The range of the budgets of some utterances, in codes and seconds; `rate` codes are drawn for a second."""
-    budgets = _budgets(utterances, max_codes_per_char, min_codes)
+def describe_budgets(budgets: Sequence[int], rate: float) -> str:
+    """The range of some budgets of codes, in codes and seconds; `rate` codes are drawn for a second."""
     shortest, longest = min(budgets), max(budgets)
     return (
         f"a completion may have {shortest} to {longest} codes, {shortest / rate:.1f} to "
@@ -38,11 +37,8 @@ def describe_budgets(utterances: Sequence[Utterance], rate: float, *, max_codes_
     )
 
 
-def doubt_budgets(
-    utterances: Sequence[Utterance], rate: float, *, max_codes_per_char: float, min_codes: int
-) -> str | None:
-    """A warning if some texts cannot be said within their budgets, however fast; None if all can."""
-    budgets = _budgets(utterances, max_codes_per_char, min_codes)
+def doubt_budgets(utterances: Sequence[Utterance], budgets: Sequence[int], rate: float) -> str | None:
+    """A warning if some texts cannot be said within their `budgets`, however fast; None if all can."""
     short = [
         (utterance, budget)
         for utterance, budget in zip(utterances, budgets, strict=True)

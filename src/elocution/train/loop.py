@@ -28,7 +28,7 @@ from elocution.rewards import load_reward
 from elocution.rewards.languages import check_folders, check_languages
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rewards.watched import WatchedReward
-from elocution.rollout.budgets import describe_budgets, doubt_budgets, doubt_runaways, drawn_rate
+from elocution.rollout.budgets import code_budgets, describe_budgets, doubt_budgets, doubt_runaways, drawn_rate
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
 from elocution.train.checkpoint import (
     Checkpoint,
@@ -151,9 +151,9 @@ def _open_run(run: RunDirectory, config: RunConfig, parts: Parts) -> None:
 
 def _say_budgets(config: RolloutConfig, parts: Parts) -> None:
     utterances, rate = parts.train_prompts.utterances, drawn_rate(parts.policy, parts.codec)
-    by_char, least = config.max_codes_per_char, config.min_codes
-    logger.info("%s", describe_budgets(utterances, rate, max_codes_per_char=by_char, min_codes=least))
-    if doubt := doubt_budgets(utterances, rate, max_codes_per_char=by_char, min_codes=least):
+    budgets = code_budgets(utterances, max_codes_per_char=config.max_codes_per_char, min_codes=config.min_codes)
+    logger.info("%s", describe_budgets(budgets, rate))
+    if doubt := doubt_budgets(utterances, budgets, rate):
         logger.warning("%s", doubt)
 
 
