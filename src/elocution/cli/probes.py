@@ -11,12 +11,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from elocution.types import Audio
 
 __all__ = ["Finding", "run_probes", "serve_probes"]
+
+Found = TypeVar("Found")
 
 # As docs/engines.md, docs/verl.md, `make test-vllm` and `make test-verl` call them.
 _VLLM_PYTHONS = ("vllm-env/bin/python", ".venv-vllm/bin/python")
@@ -213,37 +215,32 @@ def _compile() -> str:
 
 
 def _find_vllm() -> str:
-    """Looks in the environments where one is likely; a run names its own with `rollout.server.python`."""
-    from elocution.errors import MissingDependency
+    """A run names its own with `rollout.server.python`."""
     from elocution.rollout.vllm_launch import INSTALL, find_vllm
 
-    beside = [path for path in _VLLM_PYTHONS if Path(path).is_file()]
-    for python in ("", *beside):
-        try:
-            found = find_vllm(python)
-        except MissingDependency:
-            continue
-        return f"{found}, rollout.server.python = {python!r}"
-    raise _Absent(f'not found {_looked(beside)}; needed by rollout.engine = "vllm" alone; run: {INSTALL}')
+    python, found = _find_beside(_VLLM_PYTHONS, find_vllm, f'rollout.engine = "vllm" alone; run: {INSTALL}')
+    return f"{found}, rollout.server.python = {python!r}"
 
 
 def _find_verl() -> str:
-    """Looks as `_find_vllm` does; a config names its own with `verl.python`."""
-    from elocution.errors import MissingDependency
+    """A config names its own with `verl.python`."""
     from elocution.verl.environment import INSTALL, find_verl
 
-    beside = [path for path in _VERL_PYTHONS if Path(path).is_file()]
+    python, found = _find_beside(_VERL_PYTHONS, find_verl, f"`elocution verl` alone; run: {INSTALL}")
+    return f"verl {found.version}, {found.gpus} GPUs, verl.python = {python!r}"
+
+
+def _find_beside(pythons: Sequence[str], find: Callable[[str], Found], needed_by: str) -> tuple[str, Found]:
+    """The first Python that has what `find` looks for, empty for this one, and what was found: here, then where one is likely."""
+    from elocution.errors import MissingDependency
+
+    beside = [path for path in pythons if Path(path).is_file()]
     for python in ("", *beside):
         try:
-            found = find_verl(python)
+            return python, find(python)
         except MissingDependency:
             continue
-        return f"verl {found.version}, {found.gpus} GPUs, verl.python = {python!r}"
-    raise _Absent(f"not found {_looked(beside)}; needed by `elocution verl` alone; run: {INSTALL}")
-
-
-def _looked(beside: list[str]) -> str:
-    return " nor in ".join(["in this environment", *beside])
+    raise _Absent(f"not found {' nor in '.join(['in this environment', *beside])}; needed by {needed_by}")
 
 
 @cache
