@@ -42,17 +42,10 @@ def send_tensors(servers: SglangServers, buckets: Buckets, version: int) -> None
         servers.end_weight_update()
         servers.destroy_group(group.name)
     finally:
-        group.members.close()
+        group.close()
 
 
-class _Group:
-    """The group and what the servers call it."""
-
-    def __init__(self, name: str, members: WeightGroup) -> None:
-        self.name, self.members = name, members
-
-
-def _meet(servers: SglangServers, on_gpu: bool) -> _Group:
+def _meet(servers: SglangServers, on_gpu: bool) -> WeightGroup:
     sizes = servers.tensor_parallel_sizes()
     first_ranks = [1, *accumulate(sizes, initial=1)][1:-1]
     backend: GroupBackend = "nccl" if on_gpu else "gloo"
@@ -85,10 +78,10 @@ def _meet(servers: SglangServers, on_gpu: bool) -> _Group:
         )
 
     _at_once(lambda: servers.init_group(messages), join)
-    return _Group(name, made[0])
+    return made[0]
 
 
-def _send(servers: SglangServers, group: _Group, bucket: Mapping[str, Tensor], version: str | None) -> None:
+def _send(servers: SglangServers, group: WeightGroup, bucket: Mapping[str, Tensor], version: str | None) -> None:
     message = UpdateWeightsFromDistributed(
         names=tuple(bucket),
         dtypes=tuple(str(tensor.dtype).removeprefix("torch.") for tensor in bucket.values()),
@@ -98,7 +91,7 @@ def _send(servers: SglangServers, group: _Group, bucket: Mapping[str, Tensor], v
         weight_version=version,
     )
     tensors = list(bucket.values())
-    _at_once(lambda: servers.update_weights_from_distributed(message), lambda: group.members.broadcast(tensors))
+    _at_once(lambda: servers.update_weights_from_distributed(message), lambda: group.broadcast(tensors))
 
 
 def _at_once(tell: Callable[[], None], act: Callable[[], None]) -> None:

@@ -31,6 +31,7 @@ class WeightGroup:
 
         Raises: EngineError if not all have come in `timeout_s` seconds, or the backend is not there.
         """
+        self.name = name
         timeout = timedelta(seconds=timeout_s)
         try:
             meeting = TCPStore(address, port, world_size, is_master=rank == 0, timeout=timeout)
