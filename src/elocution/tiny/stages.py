@@ -3,8 +3,6 @@
 import importlib.util
 import json
 import logging
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +10,7 @@ from typing import Any, TypeVar
 from elocution.codecs.tiny import TinyCodec
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.errors import MissingDependency
+from elocution.export.new_target import write_new
 from elocution.files import write_text_atomically
 from elocution.tiny.speech import SpeechCorpus, speak_sentences
 
@@ -61,10 +60,7 @@ def kept_folder(path: Path, marker: str, write: Callable[[Path], None]) -> None:
     if (path / marker).is_file():
         logger.info("%s: already there", path.name)
         return
-    partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    write(partial)
-    os.replace(partial, path)
+    write_new(path, write)
 
 
 def write_prompts(path: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
