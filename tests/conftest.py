@@ -14,6 +14,15 @@ import soundfile
 from elocution.types import Audio
 
 _SPEECH = Path(__file__).parent / "data" / "speech"
+_MARKED = {Path(__file__).parent / f"real_{name}": name for name in ("vllm", "verl")}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs an environment of its own is marked by its folder."""
+    for item in items:
+        for folder, name in _MARKED.items():
+            if folder in item.path.parents:
+                item.add_marker(name)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 from elocution.assets import resolve_path
 from elocution.cli.main import app
-from elocution.rollout.launch import ServerLaunch
+from elocution.rollout.launch import LaunchedServer, ServerLaunch
 
 __all__ = [
+    "FAULTS",
     "LORA",
     "MODEL",
     "PATH",
@@ -28,6 +29,7 @@ __all__ = [
     "check_same_training",
     "double_launch",
     "killed_at_exit",
+    "running_double",
     "train",
     "wait_for",
 ]
@@ -38,6 +40,7 @@ SMALL = (
     *("rollout.max_codes_per_char=1", "eval.sentences=1", "eval.probe_sentences=0", "eval.judge='dying_parts:Mute'"),
     "reward.type='dying_parts:DyingReward'",
 )
+FAULTS = ("no op", "old weights", "half the shards", "misnamed keys", "wrong scale")
 LORA = ("model.lora.rank=4", "train.rules=[]")
 MODEL = Path("checkpoints", "step_2", "model", "model.safetensors")
 PATH = os.pathsep.join(filter(None, sys.path))
@@ -63,6 +66,13 @@ def double_launch(script: Path, model: str) -> ServerLaunch:
         command=lambda port: [sys.executable, str(script), "--port", str(port), "--model", model],
         environment={"PYTHONPATH": PATH},
     )
+
+
+@contextmanager
+def running_double(script: Path, model: str, folder: Path) -> Iterator[Double]:
+    """The double in `script` with the checkpoint `model`, with its log in `folder`; it ends with the context."""
+    with LaunchedServer(double_launch(script, model), folder / "server.log") as process:
+        yield Double(process.url)
 
 
 def arguments(run: Path, settings: Sequence[str]) -> list[str]:

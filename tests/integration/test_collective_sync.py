@@ -7,7 +7,7 @@ import httpx2
 import numpy as np
 import pytest
 import torch
-from served_parts import LORA, Double, double_launch
+from served_parts import FAULTS, LORA, Double, running_double
 
 from elocution.assets import resolve_path
 from elocution.config.load import load_config
@@ -16,7 +16,6 @@ from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.lora import add_adapter
 from elocution.rollout.agreement import logprob_gap, score_completions
 from elocution.rollout.base import RolloutRequest, in_order
-from elocution.rollout.launch import LaunchedServer
 from elocution.rollout.sglang_broadcast import send_tensors
 from elocution.rollout.sglang_client import ServerSettings, SglangServers
 from elocution.rollout.sync.payloads import SentPayload
@@ -25,14 +24,12 @@ from elocution.types import Utterance
 
 TEXTS = ("the green house", "mary painted the house", "three birds are here")
 DOUBLE = Path(__file__).with_name("tts_double.py")
-FAULTS = ("no op", "old weights", "half the shards", "misnamed keys", "wrong scale")
 
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]:
-    launch = double_launch(DOUBLE, str(resolve_path("builtin:tiny-llasa")))
-    with LaunchedServer(launch, tmp_path_factory.mktemp("double") / "server.log") as process:
-        yield Double(process.url)
+    with running_double(DOUBLE, str(resolve_path("builtin:tiny-llasa")), tmp_path_factory.mktemp("double")) as double:
+        yield double
 
 
 @pytest.fixture

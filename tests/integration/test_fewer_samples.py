@@ -10,14 +10,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from served_parts import double_launch
+from served_parts import running_double
 
 from elocution.assets import resolve_path
 from elocution.config.load import load_config
 from elocution.errors import EngineError, EngineUnavailable
 from elocution.policies.llasa import LlasaPolicy
 from elocution.rollout.base import RolloutRequest, in_order
-from elocution.rollout.launch import LaunchedServer
 from elocution.train.engines import Engines, build_engines
 from elocution.types import Utterance
 
@@ -96,9 +95,8 @@ def test_an_answer_with_a_sample_less_is_asked_for_again_or_named(tmp_path: Path
         "sglang": Dropping("/generate", lambda a: [], lambda b: "token_ids_logprob" not in b),
     }[engine]
     script = Path(__file__).with_name({"vllm": "vllm_double.py", "sglang": "tts_double.py"}[engine])
-    launch = double_launch(script, str(resolve_path("builtin:tiny-llasa")))
     with (
-        LaunchedServer(launch, tmp_path / "server.log") as server,
+        running_double(script, str(resolve_path("builtin:tiny-llasa")), tmp_path) as server,
         proxy(server.url, dropping) as url,
         published(engine, url, policy, tmp_path) as engines,
     ):

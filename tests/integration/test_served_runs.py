@@ -19,8 +19,8 @@ from served_parts import (
     Double,
     arguments,
     check_same_training,
-    double_launch,
     killed_at_exit,
+    running_double,
     train,
     wait_for,
 )
@@ -30,7 +30,7 @@ from elocution.assets import resolve_path
 from elocution.cli.main import app
 from elocution.errors import EngineError, SyncError
 from elocution.policies import load_policy
-from elocution.rollout.launch import LaunchedServer, find_free_port
+from elocution.rollout.launch import find_free_port
 from elocution.rollout.sync.store import VersionStore
 from elocution.testing.policies import small_llasa
 from elocution.testing.run_directory import read_rows
@@ -41,9 +41,8 @@ DOUBLE = Path(__file__).with_name("tts_double.py")
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]:
-    launch = double_launch(DOUBLE, "builtin:tiny-llasa")
-    with LaunchedServer(launch, tmp_path_factory.mktemp("double") / "server.log") as process:
-        yield Double(process.url)
+    with running_double(DOUBLE, "builtin:tiny-llasa", tmp_path_factory.mktemp("double")) as double:
+        yield double
 
 
 @pytest.fixture
@@ -141,8 +140,8 @@ def test_a_late_answer_is_asked_for_again_and_counted(server: Double, tmp_path: 
 def test_a_server_of_another_model_is_named_before_training(tmp_path: Path) -> None:
     codes = load_policy("llasa", resolve_path("builtin:tiny-llasa")).codebook_size
     small_llasa(num_codes=codes).save_pretrained(str(tmp_path / "other"))
-    with LaunchedServer(double_launch(DOUBLE, str(tmp_path / "other")), tmp_path / "server.log") as process:
-        done = train_with(Double(process.url), tmp_path / "run")
+    with running_double(DOUBLE, str(tmp_path / "other"), tmp_path) as double:
+        done = train_with(double, tmp_path / "run")
     assert isinstance(done.exception, SyncError)
     assert "has other speech ids or another length than the model that is served" in str(done.exception)
 

@@ -11,26 +11,35 @@ from pathlib import Path
 import httpx2
 import pytest
 from click.testing import Result
-from served_parts import LORA, MODEL, PATH, SMALL, Double, arguments, double_launch, killed_at_exit, train, wait_for
+from served_parts import (
+    FAULTS,
+    LORA,
+    MODEL,
+    PATH,
+    SMALL,
+    Double,
+    arguments,
+    killed_at_exit,
+    running_double,
+    train,
+    wait_for,
+)
 from typer.testing import CliRunner
 
 from elocution.assets import resolve_path
 from elocution.cli.main import app
 from elocution.errors import SyncError
-from elocution.rollout.launch import LaunchedServer
 from elocution.rollout.sync.store import VersionStore
 from elocution.testing.run_directory import read_rows
 
 SETTINGS = (*SMALL, "rollout.engine='vllm'")
-FAULTS = ("no op", "old weights", "half the shards", "misnamed keys", "wrong scale")
 DOUBLE = Path(__file__).with_name("vllm_double.py")
 
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]:
-    launch = double_launch(DOUBLE, str(resolve_path("builtin:tiny-llasa")))
-    with LaunchedServer(launch, tmp_path_factory.mktemp("double") / "server.log") as process:
-        yield Double(process.url)
+    with running_double(DOUBLE, str(resolve_path("builtin:tiny-llasa")), tmp_path_factory.mktemp("double")) as double:
+        yield double
 
 
 @pytest.fixture

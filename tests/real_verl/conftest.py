@@ -15,12 +15,6 @@ from elocution.verl.environment import find_verl
 ROOT = Path(__file__).parents[2]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.verl)
-
-
 @pytest.fixture(scope="session")
 def verl_python() -> str:
     python = os.environ.get("ELOCUTION_VERL_PYTHON", str(ROOT / ".venv-verl" / "bin" / "python"))

@@ -19,12 +19,6 @@ VOCABULARY = 2223  # of the tiny checkpoint
 ROOT = Path(__file__).parents[2]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.vllm)
-
-
 @pytest.fixture(scope="session")
 def vllm_python() -> str:
     python = os.environ.get("ELOCUTION_VLLM_PYTHON", str(ROOT / ".venv-vllm" / "bin" / "python"))
