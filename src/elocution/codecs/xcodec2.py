@@ -29,6 +29,7 @@ from transformers.models.xcodec2.modeling_xcodec2 import Xcodec2Decoder, Xcodec2
 
 from elocution.codecs.base import check_codes
 from elocution.errors import CodecError
+from elocution.loading import LOADING
 from elocution.measures.resample import samples_at
 from elocution.types import Audio
 
@@ -77,7 +78,7 @@ class Xcodec2:
         with a layer left at random sounds a little worse and says nothing.
         """
         config = _read_config(path, cls.config_class)
-        with torch.device("meta"):
+        with LOADING, torch.device("meta"):
             expected = {name: tensor.shape for name, tensor in cls.model_class(config).state_dict().items()}
         shards = _shards(path)
         try:
@@ -85,7 +86,8 @@ class Xcodec2:
         except (OSError, SafetensorError) as error:
             raise CodecError(f"cannot read the tensors of the codec {path}: {error}") from error
         quantizer, acoustic_decoder = cls._parts
-        decoder = _Decoder(quantizer(config), acoustic_decoder(config))
+        with LOADING:
+            decoder = _Decoder(quantizer(config), acoustic_decoder(config))
         decoder.load_state_dict(tensors)
         return cls(path, config, decoder.eval().requires_grad_(False))
 
@@ -109,7 +111,9 @@ class Xcodec2:
     @cached_property
     def _encoder(self) -> Any:
         # The keys were compared when the decoder was loaded.
-        return self.model_class.from_pretrained(self._path, local_files_only=True).eval().requires_grad_(False)
+        with LOADING:
+            encoder = self.model_class.from_pretrained(self._path, local_files_only=True)
+        return encoder.eval().requires_grad_(False)
 
     @cached_property
     def _features(self) -> SeamlessM4TFeatureExtractor:

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 from elocution.errors import CheckpointError
 from elocution.export.cosyvoice_tables import NativeRest
 from elocution.files import apply_umask
+from elocution.loading import LOADING
 from elocution.policies import load_policy
 from elocution.policies.biased_head import HEAD_BIAS
 from elocution.policies.cosyvoice_ids import SpeechIds, read_ids
@@ -110,7 +111,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _check_tensors(path: Path, tensors: Mapping[str, Tensor], config: Qwen2Config) -> None:
-    with torch.device("meta"):
+    with LOADING, torch.device("meta"):
         expected = {name: tuple(tensor.shape) for name, tensor in Qwen2ForCausalLM(config).state_dict().items()}
     if HEAD_BIAS in tensors:
         expected[HEAD_BIAS] = (config.vocab_size,)

@@ -15,6 +15,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from elocution.errors import CheckpointError
 from elocution.files import reporting_disk_errors
+from elocution.loading import LOADING
 from elocution.policies.cosyvoice_ids import V2_STOPS, V3_CONTROLS
 from elocution.policies.weights import check_values
 
@@ -99,7 +100,8 @@ def native_logits(native: NativeModel, config: Qwen2Config, text_ids: Tensor, co
     Shapes: `text_ids` [N]; `codes` [F]; returns [F + 1, R].
     """
     tensors = {name: tensor.float() for name, tensor in native.tensors.items()}
-    model = Qwen2ForCausalLM(_text_config(config, tensors))
+    with LOADING:
+        model = Qwen2ForCausalLM(_text_config(config, tensors))
     model.load_state_dict({name.removeprefix(BODY): each for name, each in tensors.items() if name.startswith(BODY)})
     speech = tensors[EMBEDDING]
     if native.generation == 2:
@@ -132,7 +134,7 @@ def _expected(
     if TEXT not in tensors:
         raise CheckpointError(f"{path} lacks {TEXT}; get it again")
     width = config.hidden_size
-    with torch.device("meta"):
+    with LOADING, torch.device("meta"):
         body = Qwen2ForCausalLM(_text_config(config, tensors)).state_dict()
     expected = {BODY + name: tuple(tensor.shape) for name, tensor in body.items()}
     rows = len(tensors[EMBEDDING])

@@ -16,6 +16,7 @@ from elocution.errors import ExportError
 from elocution.export.new_target import write_new
 from elocution.export.source import ExportSource
 from elocution.files import apply_umask, write_text_atomically
+from elocution.loading import LOADING
 from elocution.policies import load_policy
 from elocution.policies.base import Policy
 from elocution.policies.biased_head import HEAD_BIAS
@@ -44,7 +45,7 @@ def export_model(source: ExportSource, target: Path, *, dtype: str = "fp32") -> 
     def write(folder: Path) -> float:
         policy.save_pretrained(str(folder))
         if dtype != "fp32":
-            loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype], local_files_only=True)
+            loaded = _load(folder, DTYPES[dtype])
             loaded.save_pretrained(folder)
             apply_umask(*folder.glob("*.safetensors"))
         stops = sorted(policy.stop_ids)
@@ -74,10 +75,15 @@ def export_adapter(source: ExportSource, target: Path, *, base: str | None = Non
         written = json.loads(config.read_text(encoding="utf-8"))
         written["base_model_name_or_path"] = base or str(base_path.resolve())
         write_text_atomically(config, json.dumps(written, indent=2, sort_keys=True) + "\n")
-        whole = AutoModelForCausalLM.from_pretrained(base_path, dtype=torch.float32, local_files_only=True)
+        whole = _load(base_path, torch.float32)
         return _compare_logits(policy, PeftModel.from_pretrained(whole, folder), folder)
 
     return write_new(target, write)
+
+
+def _load(folder: Path, dtype: torch.dtype) -> Any:
+    with LOADING:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
 
 
 def _transformers_model(policy: Policy) -> PreTrainedModel:
@@ -93,7 +99,7 @@ def _transformers_model(policy: Policy) -> PreTrainedModel:
 
 def _compare_model(policy: Policy, folder: Path, dtype: str) -> float:
     """Raises: ExportError unless the folder's tensors, ids and logits are the policy's."""
-    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype], local_files_only=True)
+    loaded = _load(folder, DTYPES[dtype])
     state: dict[str, Tensor] = loaded.state_dict()
     for name, tensor in merged_state_dict(policy.model).items():
         if name not in state or not torch.equal(state[name], tensor.to(state[name].dtype)):

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from elocution.errors import CheckpointError
+from elocution.loading import LOADING
 
 __all__ = ["load_whole"]
 
@@ -16,9 +17,10 @@ def load_whole(kind: Any, folder: Path) -> Any:
     Raises: CheckpointError if it cannot be loaded, or tensors are missing or left over.
     """
     try:
-        model, loading = kind.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
-        )
+        with LOADING:
+            model, loading = kind.from_pretrained(
+                folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
+            )
     except (OSError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"cannot load {folder} as {kind.__name__}: {error}") from error
     if wrong := {reason: sorted(map(str, keys)) for reason, keys in loading.items() if keys}:

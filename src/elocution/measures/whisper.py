@@ -23,6 +23,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from elocution.errors import CheckpointError, DataError
+from elocution.loading import LOADING
 from elocution.measures.resample import samples_at
 from elocution.types import Audio
 
@@ -88,9 +89,10 @@ class Whisper:
         """
         dtype = torch.float16 if torch.device(device).type == "cuda" else torch.float32
         try:
-            loaded: Any = WhisperForConditionalGeneration.from_pretrained(
-                path, dtype=dtype, local_files_only=True, output_loading_info=True
-            )
+            with LOADING:
+                loaded: Any = WhisperForConditionalGeneration.from_pretrained(
+                    path, dtype=dtype, local_files_only=True, output_loading_info=True
+                )
             tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
             features = WhisperFeatureExtractor.from_pretrained(path, local_files_only=True)
         except (OSError, ValueError, RuntimeError) as error:

@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from elocution.errors import CheckpointError, ElocutionError
 from elocution.files import apply_umask
+from elocution.loading import LOADING
 from elocution.policies.lora import merged_state_dict
 from elocution.policies.weights import check_stored
 
@@ -41,11 +42,12 @@ def load_model(kind: type[Model], folder: Path, config: PreTrainedConfig, *, dty
     raise if they are damaged.
     """
     untyped: Any = kind
-    with torch.device("meta"):
-        check_stored(folder, untyped(config).state_dict())
-    model, loading = untyped.from_pretrained(
-        folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
-    )
+    with LOADING:
+        with torch.device("meta"):
+            check_stored(folder, untyped(config).state_dict())
+        model, loading = untyped.from_pretrained(
+            folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+        )
     if wrong := {what: sorted(map(str, keys)) for what, keys in loading.items() if keys}:
         raise CheckpointError(f"the tensors in {folder} do not fit the model: {wrong}")
     # Loaded tensors may lie in the file's own pages, at any alignment: a copy outlives the file, and sums in the same
