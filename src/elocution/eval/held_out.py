@@ -110,6 +110,8 @@ class HeldOutEvaluator:
             "mean_duration_s": sum(r.audio.duration_s for r in rollouts if r.audio) / len(rollouts),
             "normalizer": NORMALIZER_VERSION,
             "duration_s": time.perf_counter() - started,
+            # In the order of the sentences, which are the same in all evaluations of a run: what pairs them.
+            "sentences": [_edits_and_units(compared.get(index)) for index in range(len(rollouts))],
             "probes": [
                 self._probe(name, index, rollouts[index], compared.get(index))
                 for index in range(min(self._num_probes, len(rollouts)))
@@ -137,11 +139,17 @@ class HeldOutEvaluator:
         return {
             "utterance_id": rollout.utterance.id,
             "text": rollout.utterance.text,
+            "language": rollout.utterance.language,
             "transcript": None if compared is None else " ".join(compared.hypothesis),
             "wer": None if compared is None else compared.counts.rate,
             "decisions": [] if compared is None else compared.row()["decisions"],
             "audio": audio,
         }
+
+
+def _edits_and_units(compared: Comparison | None) -> tuple[int, int] | None:
+    """None where the judge failed."""
+    return None if compared is None else (compared.counts.edits, compared.counts.reference_units)
 
 
 def _text_or_none(heard: str | Exception) -> str | None:
