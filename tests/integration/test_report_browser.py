@@ -1,7 +1,9 @@
 """The report in a real browser: it plays, sorts, filters and votes, by mouse and by keyboard, without an error."""
 
+import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elocution.report.live import open_server
 from elocution.report.page import write_report
 from elocution.report.preference import count_votes, read_votes
-from elocution.testing.run_directory import write_sample_run
+from elocution.testing.run_directory import read_rows, write_sample_run
 
 pytestmark = pytest.mark.browser
 
@@ -266,3 +269,46 @@ def test_a_page_without_any_record_opens_too(browser: Any, tmp_path: Path) -> No
         (tmp_path / "run" / name).write_text("")
     browser.get(write_report(tmp_path / "run").as_uri())
     assert "No held-out evaluation yet." in find(browser, "#summary")[0].text
+
+
+@pytest.fixture
+def watched(browser: Any, tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A run of which one step is recorded so far, and where it can be watched."""
+    run = tmp_path / "run"
+    write_sample_run(run)
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        (run / name).rename(run / f"all-{name}")
+        grow(run, name)
+    with open_server(run, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield run, f"http://127.0.0.1:{server.server_port}/"
+        browser.get("about:blank")  # before the server is gone
+        server.shutdown()
+        thread.join()
+
+
+def grow(run: Path, name: str) -> None:
+    """Records one more of the rows that a run would."""
+    done = len(read_rows(run / name)) if (run / name).is_file() else 0
+    with (run / name).open("a") as stream:
+        stream.write(json.dumps(read_rows(run / f"all-{name}")[done]) + "\n")
+
+
+def test_a_watched_page_follows_its_run_and_leaves_what_is_in_use(browser: Any, watched: tuple[Path, str]) -> None:
+    run, address = watched
+    browser.get(address)
+    assert "There is no evaluation after training yet." in find(browser, "#summary")[0].text
+    assert "1 steps recorded" in find(browser, "header")[0].text
+    find(browser, "#prompt-table .play")[0].click()
+    wait(browser, "document.querySelector('audio')?.duration > 0.4")
+    grow(run, "metrics.jsonl")
+    grow(run, "evaluations.jsonl")
+    wait(browser, "document.querySelector('header').textContent.includes('2 steps recorded')")
+    wait(browser, "document.getElementById('summary').textContent.includes('Better: fewer words are wrong.')")
+    assert find(browser, "#prompt-table audio")  # the clip that has the focus stays
+    assert len(find(browser, "#prompt-table thead th")) == 3
+    browser.execute_script("document.activeElement.blur()")
+    wait(browser, "document.querySelectorAll('#prompt-table thead th').length === 4")
+    find(browser, "#prompt-table .play")[-1].click()
+    wait(browser, "document.querySelector('audio')?.duration > 0.4")
