@@ -25,6 +25,7 @@ __all__ = [
     "ConstraintConfig",
     "DataConfig",
     "EvalConfig",
+    "LogConfig",
     "LoraSettings",
     "ModelConfig",
     "MossSettings",
@@ -305,6 +306,19 @@ class EvalConfig(StrictConfig):
     """Evaluation sets by names of your own, for `elocution eval --set-name`: files or folders."""
 
 
+class LogConfig(StrictConfig):
+    """Experiment trackers that get what a run records; docs/report.md."""
+
+    to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = Field(default=(), strict=False)
+    """Trackers, each an extra of the same name; empty for none. The run directory holds everything in any case."""
+    project: str = Field(default="elocution", min_length=1)
+    """Project that the run belongs to, with wandb and trackio."""
+    audio: bool = True
+    """Pass on clips: the held-out sentences that are kept, and the best and worst completion of each step."""
+    offline: bool = True
+    """With wandb: write files in the run directory, for `wandb sync`, and send nothing."""
+
+
 class RewardServerConfig(StrictConfig):
     """The reward server, `elocution serve rewards`; training does not read this."""
 
@@ -378,6 +392,7 @@ class RunConfig(StrictConfig):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
+    log: LogConfig = LogConfig()
     reward_server: RewardServerConfig = RewardServerConfig()
     verl: VerlConfig = VerlConfig()
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from elocution.config.load import different_keys, dump_config, load_config
-from elocution.config.tree import RolloutConfig, RunConfig
+from elocution.config.tree import LogConfig, RolloutConfig, RunConfig
 from elocution.errors import CheckpointError, NonFiniteError
 from elocution.eval.guards import AlarmLevel
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
@@ -60,6 +60,7 @@ from elocution.train.replay import write_batches
 from elocution.train.run_directory import RunDirectory
 from elocution.train.setup import Parts, build_parts, learner_settings
 from elocution.train.sharding import optimizer_state
+from elocution.train.trackers import check_trackers, tracking
 from elocution.train.world import ALONE, World, dealt_back, failing_together, share
 from elocution.types import Audio, RolloutGroup
 
@@ -68,8 +69,8 @@ __all__ = ["Progress", "RunSummary", "train"]
 logger = logging.getLogger(__name__)
 
 _CPU = torch.device("cpu")
-# Keys that say where a run computes, and not what.
-_MAY_DIFFER = {"train.device", "train.parallel", "train.wait_s"}
+# Keys that say where a run computes and who is told, and not what.
+_MAY_DIFFER = {"train.device", "train.parallel", "train.wait_s", *(f"log.{key}" for key in LogConfig.model_fields)}
 
 Progress = Callable[[str, int, int, dict[str, Any]], None]
 """Called as (stage, done, total, metrics) so that a front end can draw a bar."""
@@ -110,6 +111,7 @@ def train(
                 checkpoint = _checkpoint_to_resume(run, config)
             check_languages(config.reward, config.data.languages)
             check_folders(config.reward, config.eval)
+            check_trackers(config.log)
             model_path = checkpoint.model_path if checkpoint else None
             parts = build_parts(config, model_path, run_path=run_path, device=device, world=world)
         if run.is_writer:
@@ -137,6 +139,8 @@ def train(
                 if not checkpoint:
                     _open_run(run, config, parts)
                 parts.engines.start(parts.train_prompts.utterances)
+            described, step = config.model_dump(mode="json"), checkpoint.step if checkpoint else 0
+            stack.enter_context(tracking(run, config.log, described=described, step=step))
         stop = stack.enter_context(StopRequest())
         return _Run(config, run, parts, reward, judge, stop, report, world, courier).execute(checkpoint)
 
