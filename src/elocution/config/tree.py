@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from elocution.config.evaluation import EvalConfig, LogConfig
 from elocution.config.rewards import (
     ComponentConfig,
     ConstraintConfig,
@@ -268,57 +269,6 @@ class AlgorithmConfig(StrictConfig):
     """Passes over the completions of a step."""
 
 
-class EvalConfig(StrictConfig):
-    """The held-out measurement."""
-
-    judge: str = "pocketsphinx-open"
-    """Recogniser that listens; must not be the one in the reward."""
-    judge_path: str = ""
-    """Checkpoint folder of `judge`, where it needs one; it runs on `reward.devices`."""
-    sentences: int = Field(default=256, ge=1)
-    """Held-out sentences, the first of the file."""
-    temperature: float = Field(default=1.0, gt=0, le=10)
-    """Softmax temperature of the held-out completions."""
-    every: int = Field(default=0, ge=0)
-    """Steps between evaluations; 0 means before and after the run only."""
-    on_collapse: Literal["ignore", "warn", "stop"] = "stop"
-    """What a run does if an evaluation within it finds the policy collapsing, or gaming its reward: not look, say so, or stop
-    with a checkpoint; docs/evaluation.md has the monitors."""
-    bootstrap_samples: int = Field(default=2000, ge=100, le=100_000)
-    """Resamples behind the 95 % interval."""
-    probe_sentences: int = Field(default=8, ge=0)
-    """Held-out sentences whose audio is kept, the first of the file."""
-    seeds: int = Field(default=3, ge=1, le=100)
-    """Completions of each item in `elocution eval`, each with a seed of its own; below 3 no difference is claimed."""
-    voices: bool = True
-    """In `elocution eval`, speak in the voice of an item's prompt, where the set has one."""
-    speaker: str = ""
-    """In `elocution eval`, speaker encoder that compares voices: a name of the table in docs/rewards.md, or `module:Class`;
-    empty measures no likeness. Should not be the one in the reward."""
-    speaker_path: str = ""
-    """Checkpoint folder of `speaker`, where it needs one."""
-    quality: str = ""
-    """In `elocution eval`, model that rates quality: distillmos, dnsmos, or `module:Class`; empty measures none."""
-    simplifier: Literal["opencc", "zhconv", "none"] = "opencc"
-    """What brings Chinese transcripts to simplified script under the rules of seed-tts-eval: OpenCC; zhconv, as the public
-    scorer does, if it is installed; or nothing, for transcripts that were converted before they were saved."""
-    sets: dict[str, str] = Field(default={})
-    """Evaluation sets by names of your own, for `elocution eval --set-name`: files or folders."""
-
-
-class LogConfig(StrictConfig):
-    """Experiment trackers that get what a run records; docs/report.md."""
-
-    to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = Field(default=(), strict=False)
-    """Trackers, each an extra of the same name; empty for none. The run directory holds everything in any case."""
-    project: str = Field(default="elocution", min_length=1)
-    """Project that the run belongs to, with wandb and trackio."""
-    audio: bool = True
-    """Pass on clips: the held-out sentences that are kept, and the best and worst completion of each step."""
-    offline: bool = True
-    """With wandb: write files in the run directory, for `wandb sync`, and send nothing."""
-
-
 class RewardServerConfig(StrictConfig):
     """The reward server, `elocution serve rewards`; training does not read this."""
 
@@ -465,6 +415,13 @@ class RunConfig(StrictConfig):
             raise ValueError(
                 "rollout.sync.strategy = 'collective' needs rollout.engine = 'sglang' and rollout.sync.dtype fp32 or bf16, "
                 f"got {given[0]!r} and {given[1]!r}"
+            )
+        if self.eval.on_collapse == "roll_back" and (
+            not self.eval.every or self.train.max_lag or self.train.parallel == "fsdp"
+        ):
+            raise ValueError(
+                'eval.on_collapse = "roll_back" needs eval.every above 0, train.max_lag = 0 and train.parallel = "ddp", got '
+                f"{self.eval.every}, {self.train.max_lag} and {self.train.parallel!r}"
             )
         if self.eval.probe_sentences > self.eval.sentences:
             raise ValueError(

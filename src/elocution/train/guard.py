@@ -20,8 +20,8 @@ class Guard:
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
 
-    def look(self, evaluation: Evaluation, metrics: Mapping[str, Any]) -> list[Alarm]:
-        """The alarms of `evaluation` and of the step whose `metrics` came last, logged and kept in `alarms.jsonl`.
+    def find(self, evaluation: Evaluation, metrics: Mapping[str, Any]) -> list[Alarm]:
+        """The alarms of `evaluation` and of the step whose `metrics` came last.
 
         A run that was begun without monitors raises none.
         """
@@ -29,7 +29,11 @@ class Guard:
         first = next(iter(self._run.read_rows("metrics.jsonl")), None)
         if "monitors" not in before or first is None:
             return []
-        alarms = check_monitors(base_monitors(before, first), monitors_at(evaluation.row, metrics))
+        return check_monitors(base_monitors(before, first), monitors_at(evaluation.row, metrics))
+
+    def look(self, evaluation: Evaluation, metrics: Mapping[str, Any]) -> list[Alarm]:
+        """What `find` gives, logged and kept in `alarms.jsonl`."""
+        alarms = self.find(evaluation, metrics)
         for alarm in alarms:
             logger.warning("%s (%s), step %d", alarm, alarm.level, metrics["step"])
             self._run.append_json(
