@@ -36,8 +36,8 @@ class EvalConfig(StrictConfig):
     voices: bool = True
     """In `elocution eval`, speak in the voice of an item's prompt, where the set has one."""
     speaker: str = ""
-    """In `elocution eval`, speaker encoder that compares voices: a name of the table in docs/rewards.md, or `module:Class`;
-    empty measures no likeness. Should not be the one in the reward."""
+    """Speaker encoder that compares voices, in `elocution eval` and as a guard of a run with `every`: a name of the table in
+    docs/rewards.md, or `module:Class`; empty measures no likeness. Should not be the one in the reward; as a guard it must not."""
     speaker_path: str = ""
     """Checkpoint folder of `speaker`, where it needs one."""
     quality: str = ""

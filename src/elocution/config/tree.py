@@ -359,6 +359,18 @@ class RunConfig(StrictConfig):
                     f"eval.judge and {key} are both {judge[0]!r}; "
                     "the judge must be another recogniser, or reward hacking would not show"
                 )
+        facts = {one.fact for one in self.reward.components.values()}
+        facts |= {one.fact for one in self.reward.constraints.values()}
+        encoder = (self.eval.speaker, self.eval.speaker_path)
+        if (
+            self.eval.every
+            and "speaker_similarity" in facts
+            and encoder == (self.reward.speaker, self.reward.speaker_path)
+        ):
+            raise ValueError(
+                f"eval.speaker and reward.speaker are both {encoder[0]!r}; a guard must compare voices by another encoder, "
+                "or reward hacking would not show"
+            )
         if self.reward.type == "remote" and not self.reward.remote.urls:
             raise ValueError('reward.type = "remote" needs reward.remote.urls, for example ["http://127.0.0.1:8000"]')
         if self.train.minibatches > self.train.prompts_per_step:

@@ -23,7 +23,9 @@ from elocution.config.tree import RolloutConfig, RunConfig
 from elocution.errors import NonFiniteError
 from elocution.eval.guards import AlarmLevel
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
+from elocution.eval.likeness import VoiceLikeness
 from elocution.files import write_text_atomically
+from elocution.measures import load_speaker_encoder
 from elocution.rewards import load_reward
 from elocution.rewards.languages import check_folders, check_languages
 from elocution.rewards.pool import ScoringPool, transcriber_factory
@@ -176,6 +178,7 @@ class _Run:
     ) -> None:
         self.config, self.run, self.parts = config, run, parts
         self.reward, self.stop, self.report, self.world, self.courier = reward, stop, report, world, courier
+        has_monitors = bool(config.eval.every) and config.eval.on_collapse != "ignore"
         self.evaluator = HeldOutEvaluator(
             parts.held_out,
             parts.evaluation_speaker,
@@ -186,7 +189,8 @@ class _Run:
             bootstrap_samples=config.eval.bootstrap_samples,
             num_probes=config.eval.probe_sentences,
             run=run.path,
-            has_monitors=bool(config.eval.every) and config.eval.on_collapse != "ignore",
+            has_monitors=has_monitors,
+            likeness=_load_likeness(config) if has_monitors and run.is_writer else None,
         )
         self.budget = TokenBudget(config.train.micro_batch_tokens)
         self.skipped = 0
@@ -464,6 +468,14 @@ class _Run:
             snapshots=snapshots,
             reward_state=self.reward.state.state_dict(),
         )
+
+
+def _load_likeness(config: RunConfig) -> VoiceLikeness | None:
+    """What compares voices within the run, if the config names an encoder for it."""
+    if not config.eval.speaker:
+        return None
+    device = config.reward.devices[0]
+    return VoiceLikeness(load_speaker_encoder(config.eval.speaker, path=config.eval.speaker_path, device=device))
 
 
 def _step_line(metrics: dict[str, Any], total: int) -> str:
