@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from elocution.cli.main import app
@@ -42,6 +43,7 @@ def test_s13_a_run_with_a_ruinous_learning_rate_stops_with_alarms_and_a_checkpoi
     assert all("the base's" in alarm["text"] for alarm in alarms)
 
 
+@pytest.mark.slow
 def test_s13_a_run_goes_back_to_its_best_weights_once_and_learns_more_slowly(tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = train(run, "eval.on_collapse=roll_back", "eval.rollback_lr_factor=0.25", 'log.to=["tensorboard"]')
