@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from elocution import __version__
-from elocution.cli import convert, data, doctor, evaluate, generate, report, score, serve, tiny, train, verl
+from elocution.cli import (
+    convert,
+    data,
+    doctor,
+    evaluate,
+    generate,
+    preference,
+    report,
+    score,
+    serve,
+    tiny,
+    train,
+    verl,
+    watch,
+)
 from elocution.errors import ConfigError, ElocutionError
 
 __all__ = ["app", "main"]
@@ -26,6 +40,8 @@ app.command("eval")(evaluate.evaluate)
 app.command("score")(score.score)
 app.command("generate")(generate.generate)
 app.command("report")(report.report)
+app.command("watch")(watch.watch)
+app.command("preference")(preference.preference)
 app.command("verl")(verl.verl)
 app.command("doctor")(doctor.doctor)
 app.add_typer(convert.app, name="convert")
@@ -50,7 +66,7 @@ def _options(
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.INFO, format="%(message)s", stream=sys.stderr, force=True
     )
-    for noisy in ("httpx", "httpx2", "httpcore2", "matplotlib", "numba", "urllib3", "filelock"):
+    for noisy in ("httpx", "httpx2", "httpcore2", "numba", "urllib3", "filelock"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

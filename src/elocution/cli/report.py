@@ -9,7 +9,7 @@ __all__ = ["report"]
 
 
 def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
-    """Writes `report.html` into a run directory: curves, word error rates, and audio to listen to.
+    """Writes `report.html` into a run directory: what changed and how surely, audio to listen to, curves, a blind test.
 
     Example: `elocution report runs/demo`, then open `runs/demo/report.html`. The page needs no network.
     """

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from elocution.config.evaluation import EvalConfig, LogConfig
 from elocution.config.rewards import (
     ComponentConfig,
     ConstraintConfig,
@@ -25,6 +26,7 @@ __all__ = [
     "ConstraintConfig",
     "DataConfig",
     "EvalConfig",
+    "LogConfig",
     "LoraSettings",
     "ModelConfig",
     "MossSettings",
@@ -267,44 +269,6 @@ class AlgorithmConfig(StrictConfig):
     """Passes over the completions of a step."""
 
 
-class EvalConfig(StrictConfig):
-    """The held-out measurement."""
-
-    judge: str = "pocketsphinx-open"
-    """Recogniser that listens; must not be the one in the reward."""
-    judge_path: str = ""
-    """Checkpoint folder of `judge`, where it needs one; it runs on `reward.devices`."""
-    sentences: int = Field(default=256, ge=1)
-    """Held-out sentences, the first of the file."""
-    temperature: float = Field(default=1.0, gt=0, le=10)
-    """Softmax temperature of the held-out completions."""
-    every: int = Field(default=0, ge=0)
-    """Steps between evaluations; 0 means before and after the run only."""
-    on_collapse: Literal["ignore", "warn", "stop"] = "stop"
-    """What a run does if an evaluation within it finds the policy collapsing, or gaming its reward: not look, say so, or stop
-    with a checkpoint; docs/evaluation.md has the monitors."""
-    bootstrap_samples: int = Field(default=2000, ge=100, le=100_000)
-    """Resamples behind the 95 % interval."""
-    probe_sentences: int = Field(default=8, ge=0)
-    """Held-out sentences whose audio is kept, the first of the file."""
-    seeds: int = Field(default=3, ge=1, le=100)
-    """Completions of each item in `elocution eval`, each with a seed of its own; below 3 no difference is claimed."""
-    voices: bool = True
-    """In `elocution eval`, speak in the voice of an item's prompt, where the set has one."""
-    speaker: str = ""
-    """In `elocution eval`, speaker encoder that compares voices: a name of the table in docs/rewards.md, or `module:Class`;
-    empty measures no likeness. Should not be the one in the reward."""
-    speaker_path: str = ""
-    """Checkpoint folder of `speaker`, where it needs one."""
-    quality: str = ""
-    """In `elocution eval`, model that rates quality: distillmos, dnsmos, or `module:Class`; empty measures none."""
-    simplifier: Literal["opencc", "zhconv", "none"] = "opencc"
-    """What brings Chinese transcripts to simplified script under the rules of seed-tts-eval: OpenCC; zhconv, as the public
-    scorer does, if it is installed; or nothing, for transcripts that were converted before they were saved."""
-    sets: dict[str, str] = Field(default={})
-    """Evaluation sets by names of your own, for `elocution eval --set-name`: files or folders."""
-
-
 class RewardServerConfig(StrictConfig):
     """The reward server, `elocution serve rewards`; training does not read this."""
 
@@ -378,6 +342,7 @@ class RunConfig(StrictConfig):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
+    log: LogConfig = LogConfig()
     reward_server: RewardServerConfig = RewardServerConfig()
     verl: VerlConfig = VerlConfig()
 
@@ -394,6 +359,18 @@ class RunConfig(StrictConfig):
                     f"eval.judge and {key} are both {judge[0]!r}; "
                     "the judge must be another recogniser, or reward hacking would not show"
                 )
+        facts = {one.fact for one in self.reward.components.values()}
+        facts |= {one.fact for one in self.reward.constraints.values()}
+        encoder = (self.eval.speaker, self.eval.speaker_path)
+        if (
+            self.eval.every
+            and "speaker_similarity" in facts
+            and encoder == (self.reward.speaker, self.reward.speaker_path)
+        ):
+            raise ValueError(
+                f"eval.speaker and reward.speaker are both {encoder[0]!r}; a guard must compare voices by another encoder, "
+                "or reward hacking would not show"
+            )
         if self.reward.type == "remote" and not self.reward.remote.urls:
             raise ValueError('reward.type = "remote" needs reward.remote.urls, for example ["http://127.0.0.1:8000"]')
         if self.train.minibatches > self.train.prompts_per_step:
@@ -450,6 +427,13 @@ class RunConfig(StrictConfig):
             raise ValueError(
                 "rollout.sync.strategy = 'collective' needs rollout.engine = 'sglang' and rollout.sync.dtype fp32 or bf16, "
                 f"got {given[0]!r} and {given[1]!r}"
+            )
+        if self.eval.on_collapse == "roll_back" and (
+            not self.eval.every or self.train.max_lag or self.train.parallel == "fsdp"
+        ):
+            raise ValueError(
+                'eval.on_collapse = "roll_back" needs eval.every above 0, train.max_lag = 0 and train.parallel = "ddp", got '
+                f"{self.eval.every}, {self.train.max_lag} and {self.train.parallel!r}"
             )
         if self.eval.probe_sentences > self.eval.sentences:
             raise ValueError(

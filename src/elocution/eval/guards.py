@@ -15,7 +15,17 @@ from elocution.measures.prosody import measure_prosody, repeated_share
 from elocution.text.normalize import normalize
 from elocution.types import FinishReason, Outcome, Rollout
 
-__all__ = ["MONITORS", "Alarm", "AlarmLevel", "Monitor", "check_monitors", "measure_monitors", "worst_examples"]
+__all__ = [
+    "MONITORS",
+    "Alarm",
+    "AlarmLevel",
+    "Monitor",
+    "base_monitors",
+    "check_monitors",
+    "measure_monitors",
+    "monitors_at",
+    "worst_examples",
+]
 
 
 class AlarmLevel(StrEnum):
@@ -37,6 +47,12 @@ class Monitor:
     warn: float
     stop: float
     relative: bool = False
+
+    def limits(self, base: float, level: AlarmLevel) -> tuple[float, float]:
+        """The lowest and the highest value that raise no alarm of `level`; infinite where that side is not bad."""
+        reach = (self.warn if level is AlarmLevel.WARN else self.stop) * (abs(base) if self.relative else 1.0)
+        low = -np.inf if self.bad == "higher" else base - reach
+        return low, np.inf if self.bad == "lower" else base + reach
 
 
 MONITORS: Mapping[str, Monitor] = {
@@ -101,12 +117,30 @@ def check_monitors(base: Mapping[str, float], now: Mapping[str, float]) -> list[
 def _level(rule: Monitor, base: float, now: float) -> AlarmLevel | None:
     if not np.isfinite(now):
         return AlarmLevel.STOP
-    moved = now - base
-    distance = {"lower": -moved, "higher": moved, "either": abs(moved)}[rule.bad]
-    scale = abs(base) if rule.relative else 1.0
-    if distance > rule.stop * scale:
-        return AlarmLevel.STOP
-    return AlarmLevel.WARN if distance > rule.warn * scale else None
+    for level in (AlarmLevel.STOP, AlarmLevel.WARN):
+        low, high = rule.limits(base, level)
+        if not low <= now <= high:
+            return level
+    return None
+
+
+def base_monitors(before: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, float]:
+    """What a run's monitors are held against: the rows of the evaluation before it, and of its first step.
+
+    Empty if the run was begun without monitors.
+    """
+    return monitors_at(before, first) | {"kl": 0.0} if "monitors" in before else {}
+
+
+def monitors_at(evaluation: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, float]:
+    """All monitors of an evaluation's row and of the row of the step that came last; absent where not measured."""
+    learners = {
+        "kl": metrics.get("kl/k3"),
+        "entropy": metrics.get("entropy/nats"),
+        "hacking_gap": None if metrics.get("wer/mean") is None else evaluation["wer"] - metrics["wer/mean"],
+    }
+    shown: dict[str, float] = evaluation["monitors"]
+    return shown | {name: value for name, value in learners.items() if value is not None}
 
 
 def measure_monitors(rollouts: Sequence[Rollout]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from elocution.audio import write_wav
 from elocution.errors import RewardUnavailable
 from elocution.eval.bootstrap import bootstrap_word_error_rate
 from elocution.eval.guards import measure_monitors
+from elocution.eval.likeness import VoiceLikeness
 from elocution.measures.compare import Comparison, compare
 from elocution.measures.error_rates import corpus_error_rate
 from elocution.rollout.speak import Speaker
@@ -59,12 +60,13 @@ class HeldOutEvaluator:
         num_probes: int,
         run: Path,
         has_monitors: bool = False,
+        likeness: VoiceLikeness | None = None,
     ) -> None:
-        """`has_monitors` measures what guards look at too."""
+        """`has_monitors` measures what guards look at too, `likeness` among it where there is one."""
         self._utterances, self._speaker, self._transcribe = utterances, speaker, transcribe
         self._judge, self._temperature, self._seed = judge, temperature, seed
         self._bootstrap_samples, self._num_probes, self._run = bootstrap_samples, num_probes, run
-        self._has_monitors = has_monitors
+        self._has_monitors, self._likeness = has_monitors, likeness
 
     def evaluate(self, name: str, *, step: int, policy_version: int, on_progress: Progress | None = None) -> Evaluation:
         """Speaks and judges every sentence; writes the probes' audio under `audio/<name>/`.
@@ -110,6 +112,8 @@ class HeldOutEvaluator:
             "mean_duration_s": sum(r.audio.duration_s for r in rollouts if r.audio) / len(rollouts),
             "normalizer": NORMALIZER_VERSION,
             "duration_s": time.perf_counter() - started,
+            # In the order of the sentences, which are the same in all evaluations of a run: what pairs them.
+            "sentences": [_edits_and_units(compared.get(index)) for index in range(len(rollouts))],
             "probes": [
                 self._probe(name, index, rollouts[index], compared.get(index))
                 for index in range(min(self._num_probes, len(rollouts)))
@@ -117,6 +121,8 @@ class HeldOutEvaluator:
         }
         if self._has_monitors:
             row["monitors"] = measure_monitors(rollouts)
+            if self._likeness is not None and (value := self._likeness(rollouts)) is not None:
+                row["monitors"]["speaker_similarity"] = value
         return Evaluation(wer, low, high, row, tuple(rollouts))
 
     def _transcribe_speech(self, rollouts: Sequence[Rollout], on_progress: Progress | None) -> list[str | None]:
@@ -137,11 +143,17 @@ class HeldOutEvaluator:
         return {
             "utterance_id": rollout.utterance.id,
             "text": rollout.utterance.text,
+            "language": rollout.utterance.language,
             "transcript": None if compared is None else " ".join(compared.hypothesis),
             "wer": None if compared is None else compared.counts.rate,
             "decisions": [] if compared is None else compared.row()["decisions"],
             "audio": audio,
         }
+
+
+def _edits_and_units(compared: Comparison | None) -> tuple[int, int] | None:
+    """None where the judge failed."""
+    return None if compared is None else (compared.counts.edits, compared.counts.reference_units)
 
 
 def _text_or_none(heard: str | Exception) -> str | None:

@@ -1,27 +1,38 @@
-"""Curves of a run as inline SVG."""
+"""Curves of a run as figures of Plotly, and in words for who cannot see them."""
 
-import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from matplotlib.figure import Figure
-
+from elocution.eval.guards import MONITORS, AlarmLevel, base_monitors, monitors_at
 from elocution.report.run_reader import RunRecord
 
-__all__ = ["Chart", "draw_charts"]
+__all__ = ["Chart", "draw_charts", "draw_guards", "draw_others"]
 
-# Mid tones that read on a light and on a dark page; text and axes are grey for the same reason.
-_INK = "#7d8590"
-_COLOURS = ("#2f81f7", "#d29922", "#3fb950", "#db6d28")
+# Mid tones that read on a light and on a dark page, told apart by all kinds of colour vision; dashes tell them apart too.
+_COLOURS = ("#2f81f7", "#c77700", "#2c9c5a", "#b35fc4")
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_LIMITS = {AlarmLevel.WARN: "#c77700", AlarmLevel.STOP: "#d1242f"}
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A finished picture with the words that stand beside it."""
+    """A figure as Plotly's `data` and `layout`; `summary` is what it shows, in words."""
 
+    key: str
     title: str
+    unit: str
     summary: str
-    svg: str
+    figure: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Curve:
+    label: str
+    steps: Sequence[int]
+    values: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -62,49 +73,123 @@ _PANELS = (
 
 
 def draw_charts(run: RunRecord) -> list[Chart]:
-    """One chart for each group of metrics that was recorded."""
-    return [_draw(panel, run) for panel in _PANELS if any(run.series(key)[0] for _, key, _ in panel.series)]
+    """One chart for each group of metrics that was recorded, the rewards first: their sum, their parts, their constraints."""
+    panels = [_PANELS[0], *_part_panels(run), *_PANELS[1:]]
+    drawn = []
+    for panel in panels:
+        curves = [_Curve(label, *_scaled(run, key, scale)) for label, key, scale in panel.series]
+        if panel.title == "Word error rate":
+            curves.append(_held_out(run))
+        curves = [curve for curve in curves if curve.steps]
+        if curves:
+            drawn.append(_chart(panel.title, panel.unit, curves))
+    return drawn
 
 
-def _draw(panel: _Panel, run: RunRecord) -> Chart:
-    figure = Figure(figsize=(4.6, 2.5), layout="constrained")
-    axes = figure.subplots()
-    told = []
-    for (label, key, scale), colour in zip(panel.series, _COLOURS, strict=False):
-        steps, values = run.series(key)
-        if steps:
-            scaled = [scale * value for value in values]
-            axes.plot(steps, scaled, label=label, color=colour, linewidth=1.8, marker="o", markersize=2.5)
-            told.append(f"{label}: {scaled[0]:.3g} at step {steps[0]}, {scaled[-1]:.3g} at step {steps[-1]}")
-    if panel.title == "Word error rate" and run.evaluations:
-        held_out = [
-            (row["step"], 100 * row["wer"], 100 * row["wer_low"], 100 * row["wer_high"]) for row in run.evaluations
-        ]
-        steps = [row[0] for row in held_out]
-        means = [row[1] for row in held_out]
-        axes.errorbar(
-            steps,
-            means,
-            yerr=[[row[1] - row[2] for row in held_out], [row[3] - row[1] for row in held_out]],
-            label="held out, judge, 95 %",
-            color=_COLOURS[1],
-            marker="s",
-            markersize=4,
-            capsize=3,
-            linewidth=1.2,
-        )
-        told.append(f"held out: {means[0]:.1f} at step {steps[0]}, {means[-1]:.1f} at step {steps[-1]}")
-    axes.set_xlabel("step", color=_INK, fontsize=8)
-    axes.set_ylabel(panel.unit, color=_INK, fontsize=8)
-    axes.tick_params(colors=_INK, labelsize=8)
-    axes.grid(alpha=0.25)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(_INK)
-    if len(axes.get_legend_handles_labels()[0]) > 1:
-        axes.legend(fontsize=7, frameon=False, labelcolor=_INK)
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    svg = buffer.getvalue()
-    return Chart(panel.title, "; ".join(told), svg[svg.index("<svg") :])
+def draw_guards(run: RunRecord) -> list[Chart]:
+    """One chart for each monitor of a run with guards, with the limits that warn and that stop."""
+    if run.before is None or not run.metrics:
+        return []
+    base = base_monitors(run.before, run.metrics[0])
+    metrics = {row["step"]: row for row in run.metrics}
+    rows = [row for row in run.evaluations if "monitors" in row]
+    found = [(row["step"], monitors_at(row, metrics.get(row["step"], {}))) for row in rows]
+    drawn = []
+    for name, rule in MONITORS.items():
+        known = [(step, monitors[name]) for step, monitors in found if name in monitors]
+        if name not in base or not known:
+            continue
+        limits = {level: rule.limits(base[name], level) for level in AlarmLevel}
+        curve = _Curve(name, [step for step, _ in known], [value for _, value in known])
+        drawn.append(_chart(name, rule.unit, [curve], limits=limits))
+    return drawn
+
+
+def draw_others(run: RunRecord) -> list[Chart]:
+    """One chart for each number that the other charts leave out."""
+    shown = {key for panel in [*_PANELS, *_part_panels(run)] for _, key, _ in panel.series} | {"step"}
+    keys = sorted({key for row in run.metrics for key in row} - shown)
+    curves = [(key, _Curve(key, *run.series(key))) for key in keys]
+    return [_chart(key, key.rpartition("_")[2], [curve]) for key, curve in curves if curve.steps]
+
+
+def _part_panels(run: RunRecord) -> list[_Panel]:
+    """Panels for the metrics that depend on the reward in the config."""
+    titles = {"parts/": ("Parts of the reward", "utility"), "constraint/": ("Constraints", "measure, violation, price")}
+    panels = []
+    for prefix, (title, unit) in titles.items():
+        keys = sorted({key for row in run.metrics for key in row if key.startswith(prefix)})
+        if keys:
+            panels.append(_Panel(title, unit, [(key.removeprefix(prefix), key, 1) for key in keys]))
+    return panels
+
+
+def _scaled(run: RunRecord, key: str, scale: float) -> tuple[list[int], list[float]]:
+    steps, values = run.series(key)
+    return steps, [scale * value for value in values]
+
+
+def _held_out(run: RunRecord) -> _Curve:
+    rows = sorted(run.evaluations, key=lambda row: int(row["step"]))
+    return _Curve(
+        "held out, judge, 95 %",
+        [row["step"] for row in rows],
+        [100 * row["wer"] for row in rows],
+        [100 * row["wer_low"] for row in rows],
+        [100 * row["wer_high"] for row in rows],
+    )
+
+
+def _chart(
+    title: str,
+    unit: str,
+    curves: Sequence[_Curve],
+    *,
+    limits: Mapping[AlarmLevel, tuple[float, float]] | None = None,
+) -> Chart:
+    told = [
+        f"{curve.label}: {curve.values[0]:.3g} at step {curve.steps[0]}, {curve.values[-1]:.3g} at step {curve.steps[-1]}"
+        for curve in curves
+    ]
+    shapes = []
+    for level, bounds in (limits or {}).items():
+        for bound in bounds:
+            if abs(bound) != float("inf"):
+                line = {"color": _LIMITS[level], "width": 1, "dash": "dot"}
+                shapes.append(
+                    {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": bound, "y1": bound, "line": line}
+                )
+                told.append(f"{level} at {bound:.3g}")
+    layout = {
+        "xaxis": {"title": {"text": "step"}, "rangemode": "tozero"},
+        "showlegend": len(curves) > 1,
+        "shapes": shapes,
+    }
+    key = "chart-" + "".join(letter if letter.isalnum() else "-" for letter in title.lower())
+    data = [_trace(curve, place) for place, curve in enumerate(curves)]
+    return Chart(key, title, unit, "; ".join(told), {"data": data, "layout": layout})
+
+
+def _trace(curve: _Curve, place: int) -> dict[str, Any]:
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": curve.label,
+        "x": list(curve.steps),
+        "y": list(curve.values),
+        "line": {"color": _COLOURS[place % len(_COLOURS)], "dash": _DASHES[place % len(_DASHES)], "width": 2},
+        "marker": {"size": 5},
+        "cliponaxis": False,
+        "hovertemplate": "%{y:.4g}",
+    }
+    if curve.low:
+        trace["hovertemplate"] = "%{y:.4g} [%{customdata[0]:.4g}, %{customdata[1]:.4g}]"
+        trace["customdata"] = [list(pair) for pair in zip(curve.low, curve.high, strict=True)]
+        trace["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for high, value in zip(curve.high, curve.values, strict=True)],
+            "arrayminus": [value - low for low, value in zip(curve.low, curve.values, strict=True)],
+            "thickness": 1.2,
+        }
+    return trace

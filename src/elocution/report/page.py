@@ -1,19 +1,23 @@
-"""A run directory -> one HTML page that needs nothing else: curves, word error rates, and audio to listen to."""
+"""A run directory -> one HTML page that needs nothing else: what changed, what it sounds like, curves, and a blind test."""
 
-import base64
-import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import soundfile
 from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
+from plotly.offline import get_plotlyjs
 
 from elocution.errors import RunDirectoryError
 from elocution.files import write_text_atomically
-from elocution.report.charts import draw_charts
+from elocution.report.charts import draw_charts, draw_guards, draw_others
+from elocution.report.marks import mark_words
+from elocution.report.media import EmbeddedClips, Media
+from elocution.report.origins import compare_with_recipe, flatten
 from elocution.report.run_reader import Row, RunRecord, read_run
+from elocution.report.spectrogram import HEIGHT, WIDTH
+from elocution.report.summary import is_share, summarise_run, summarise_sweeps
 
-__all__ = ["write_report"]
+__all__ = ["render_page", "write_report"]
 
 
 def write_report(run_path: Path) -> Path:
@@ -21,19 +25,27 @@ def write_report(run_path: Path) -> Path:
 
     Raises: RunDirectoryError if `run_path` is no run directory, or its records are of another kind; StorageError if it cannot be written.
     """
-    run = read_run(run_path)
-    try:
-        page = _render(run)
-    except (LookupError, TypeError, AttributeError, UndefinedError) as error:
-        raise RunDirectoryError(
-            f"the records in {run_path} are not those of an elocution run: {type(error).__name__}: {error}"
-        ) from error
     target = run_path / "report.html"
+    page = render_page(run_path, EmbeddedClips(run_path))
     write_text_atomically(target, page)
     return target
 
 
-def _render(run: RunRecord) -> str:
+def render_page(run_path: Path, media: Media, *, state: str = "") -> str:
+    """The page of a run with its clips from `media`; with the `state` of its records, it follows the run.
+
+    Raises: RunDirectoryError if `run_path` is no run directory, or its records are of another kind.
+    """
+    run = read_run(run_path)
+    try:
+        return _render(run, media, state)
+    except (LookupError, TypeError, AttributeError, UndefinedError) as error:
+        raise RunDirectoryError(
+            f"the records in {run_path} are not those of an elocution run: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _render(run: RunRecord, media: Media, state: str) -> str:
     templates = Environment(
         loader=PackageLoader("elocution.report", "templates"),
         autoescape=True,
@@ -41,19 +53,35 @@ def _render(run: RunRecord) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"percent": _percent, "number": _number}
-    before, after = run.evaluation("before"), run.evaluation("after")
+    templates.filters |= {
+        "percent": _percent,
+        "number": _number,
+        "points": _points,
+        "signed": _signed,
+        "is_share": is_share,
+    }
+    sides = _sides(run)
+    prompts = _prompts(run, media, sides)
     return templates.get_template("report.html").render(
         run=run,
-        name=run.path.resolve().name,
-        verdict=_verdict(before, after),
-        before=before,
-        after=after,
-        evaluations=run.evaluations,
+        state=state,
+        media=media,
+        picture_size=(WIDTH, HEIGHT),
+        summaries=[summarise_run(run), *summarise_sweeps(run)],
+        alarms=_alarms(run, media),
+        evaluation_heads=_EVALUATION_HEADS,
+        evaluation_rows=[_evaluation_row(row) for row in run.evaluations],
+        sides=list(sides),
+        prompts=prompts,
+        blind=_blind_pairs(run.name, prompts),
         charts=draw_charts(run),
-        probes=_probes(run, before, after),
-        steps=_steps(run),
+        guards=draw_guards(run),
+        others=draw_others(run),
         mean_times=_mean_times(run),
+        steps=_steps(run, media),
+        differences=compare_with_recipe(run.path / "config.toml"),
+        environment=list(flatten(run.environment)),
+        plotly=get_plotlyjs(),
     )
 
 
@@ -61,41 +89,102 @@ def _percent(value: float | None) -> str:
     return "n/a" if value is None else f"{100 * value:.1f} %"
 
 
+def _points(value: float) -> str:
+    """A difference of shares, in percentage points."""
+    return _with_minus(f"{100 * value:+.1f} points")
+
+
 def _number(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.3f}"
 
 
-def _verdict(before: Row | None, after: Row | None) -> str:
-    if before is None:
-        return "No held-out evaluation yet."
-    if after is None:
-        return (
-            f"Held-out word error rate before training: {_percent(before['wer'])}. There is no evaluation after it yet."
-        )
-    change = f"Held-out word error rate: {_percent(before['wer'])} before, {_percent(after['wer'])} after."
-    if after["wer_high"] < before["wer_low"]:
-        return f"{change} The 95 % intervals do not overlap: better."
-    if after["wer_low"] > before["wer_high"]:
-        return f"{change} The 95 % intervals do not overlap: worse."
-    return f"{change} The 95 % intervals overlap: no difference is shown."
+def _signed(value: float, format: str) -> str:
+    return _points(value) if format == "points" else _with_minus(f"{value:+.3f}")
 
 
-def _probes(run: RunRecord, before: Row | None, after: Row | None) -> list[dict[str, Any]]:
-    """The fixed held-out sentences, each with what it sounded like before and after."""
-    pairs: dict[str, dict[str, Any]] = {}
-    for label, evaluation in (("before", before), ("after", after)):
-        for probe in evaluation["probes"] if evaluation else []:
-            row = pairs.setdefault(probe["utterance_id"], {"text": probe["text"], "before": None, "after": None})
-            row[label] = probe | {"player": _embed(run.path, probe["audio"])}
-    return list(pairs.values())
+def _with_minus(text: str) -> str:
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _steps(run: RunRecord) -> list[dict[str, Any]]:
+def _sides(run: RunRecord) -> dict[str, Row]:
+    """The evaluations that are heard side by side, by the words that name them; the best is not named twice."""
+    before, best, last = run.before, run.best, run.last
+    sides = {} if before is None else {"before": before}
+    if last is not None:
+        if best is not None and best["step"] != last["step"]:
+            sides["best"] = best
+        sides["last"] = last
+    return sides
+
+
+def _prompts(run: RunRecord, media: Media, sides: dict[str, Row]) -> list[dict[str, Any]]:
+    """The fixed held-out sentences, each with what it sounded like on each side."""
+    texts = {probe["utterance_id"]: probe["text"] for row in sides.values() for probe in row["probes"]}
+    clips = {
+        side: {probe["utterance_id"]: _clip(probe, media) for probe in row["probes"]} for side, row in sides.items()
+    }
+    prompts = []
+    for utterance_id, text in texts.items():
+        found = {side: clips[side].get(utterance_id) for side in sides}
+        before, last = (_wer(found.get(side)) for side in ("before", "last"))
+        change = None if before is None or last is None else last - before
+        prompts.append({"id": utterance_id, "text": text, "clips": found, "change": change, "last": last})
+    return prompts
+
+
+def _wer(clip: Row | None) -> float | None:
+    return None if clip is None else clip["wer"]
+
+
+def _clip(row: Row, media: Media) -> Row:
+    """A recorded completion with its player, and its transcript in words that are right and wrong."""
+    marks = mark_words(row["text"], row["transcript"], row.get("language")) if row["transcript"] else []
+    return row | {"player": media.clip(row["audio"]), "marks": marks}
+
+
+def _blind_pairs(run: str, prompts: Sequence[Row]) -> dict[str, Any]:
+    """What the blind test plays: the sentences with sound before training and now."""
+    pairs = []
+    for prompt in prompts:
+        clips = [prompt["clips"].get(side) for side in ("before", "last")]
+        sounds = [clip["player"].audio for clip in clips if clip is not None and clip["player"] is not None]
+        if len(sounds) == 2:
+            pairs.append({"utterance_id": prompt["id"], "text": prompt["text"], "sounds": sounds})
+    return {"run": run, "sides": ["before", "last"], "pairs": pairs}
+
+
+def _alarms(run: RunRecord, media: Media) -> list[Row]:
+    """The alarms, each with the clips that it was raised for."""
+    return [
+        row | {"players": [{"text": name, "audio": name, "player": media.clip(name)} for name in row["audio"]]}
+        for row in run.alarms
+    ]
+
+
+_EVALUATION_HEADS = (
+    *("when", "WER", "95 % interval", "substituted", "deleted", "inserted", "median", "above 50 %", "runaway"),
+    *("mean length", "scored"),
+)
+
+
+def _evaluation_row(row: Row) -> list[Any]:
+    return [
+        row["name"],
+        _percent(row["wer"]),
+        f"{_percent(row['wer_low'])} – {_percent(row['wer_high'])}",
+        *(row["substitutions"], row["deletions"], row["insertions"]),
+        *(_percent(row["median_wer"]), _percent(row["share_above_half"]), _percent(row["runaway_share"])),
+        f"{row['mean_duration_s']:.2f} s",
+        f"{row['num_scored']} of {row['num_sentences']}",
+    ]
+
+
+def _steps(run: RunRecord, media: Media) -> list[dict[str, Any]]:
     """Best and worst completion of each step, in the order of steps."""
     steps: dict[int, dict[str, Any]] = {}
     for row in run.rollouts:
         entry = steps.setdefault(row["step"], {"step": row["step"], "text": row["text"], "best": None, "worst": None})
-        entry[row["kind"]] = row | {"player": _embed(run.path, row["audio"])}
+        entry[row["kind"]] = _clip(row, media)
     return [steps[step] for step in sorted(steps)]
 
 
@@ -104,16 +193,3 @@ def _mean_times(run: RunRecord) -> list[tuple[str, float]]:
     stages += [("update", "time/update_s"), ("whole step", "time/step_s")]
     measured = [(label, run.series(key)[1]) for label, key in stages]
     return [(label, sum(values) / len(values)) for label, values in measured if values]
-
-
-def _embed(run: Path, audio: str | None) -> str | None:
-    """The clip as a data URI, losslessly compressed; None where there is no sound that can be read."""
-    if audio is None:
-        return None
-    try:
-        samples, sample_rate = soundfile.read(run / audio, dtype="int16")
-    except soundfile.SoundFileError:  # missing or damaged
-        return None
-    buffer = io.BytesIO()
-    soundfile.write(buffer, samples, sample_rate, format="FLAC", subtype="PCM_16")
-    return "data:audio/flac;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -8,14 +8,19 @@ from typing import Any
 from elocution.errors import RunDirectoryError
 from elocution.files import read_json_lines
 
-__all__ = ["RunRecord", "read_run"]
+__all__ = ["RECORDS", "Row", "RunRecord", "read_run"]
 
 Row = dict[str, Any]
+RECORDS = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "alarms.jsonl")
+"""The files that grow while a run goes on."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run left behind; `broken_lines` counts lines cut short by a crash."""
+    """What a run left behind; `broken_lines` counts lines cut short, by a crash or because they are being written.
+
+    `best_step` is the step of the checkpoint that `best` points at, None if there is none.
+    """
 
     path: Path
     config: str
@@ -23,11 +28,33 @@ class RunRecord:
     metrics: tuple[Row, ...]
     rollouts: tuple[Row, ...]
     evaluations: tuple[Row, ...]
+    alarms: tuple[Row, ...]
     broken_lines: int
+    best_step: int | None
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
 
     def evaluation(self, name: str) -> Row | None:
         """The last evaluation called `name`."""
         return next((row for row in reversed(self.evaluations) if row["name"] == name), None)
+
+    @property
+    def before(self) -> Row | None:
+        """The evaluation of the base model."""
+        return self.evaluation("before")
+
+    @property
+    def last(self) -> Row | None:
+        """The newest evaluation of what was trained."""
+        return next((row for row in reversed(self.evaluations) if row["name"] != "before"), None)
+
+    @property
+    def best(self) -> Row | None:
+        """The evaluation of the best checkpoint, where that was evaluated within the run."""
+        trained = (row for row in reversed(self.evaluations) if row["name"] != "before")
+        return next((row for row in trained if row["step"] == self.best_step), None)
 
     def series(self, key: str) -> tuple[list[int], list[float]]:
         """Steps and values of a metric, where it was measured."""
@@ -46,9 +73,7 @@ def read_run(path: Path) -> RunRecord:
             ("it is a file" if path.exists() else "no such folder") if not path.is_dir() else f"it has no {config.name}"
         )
         raise RunDirectoryError(f"{path} is not a run directory: {found}; `elocution train` makes one")
-    metrics, rollouts, evaluations = (
-        read_json_lines(path / name) for name in ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
-    )
+    metrics, rollouts, evaluations, alarms = (read_json_lines(path / name) for name in RECORDS)
     return RunRecord(
         path=path,
         config=config.read_text(encoding="utf-8", errors="replace"),
@@ -56,7 +81,9 @@ def read_run(path: Path) -> RunRecord:
         metrics=tuple(metrics[0]),
         rollouts=tuple(rollouts[0]),
         evaluations=tuple(evaluations[0]),
-        broken_lines=metrics[1] + rollouts[1] + evaluations[1],
+        alarms=tuple(alarms[0]),
+        broken_lines=metrics[1] + rollouts[1] + evaluations[1] + alarms[1],
+        best_step=_best_step(path / "best"),
     )
 
 
@@ -67,3 +94,8 @@ def _read_environment(path: Path) -> Row:
     except (OSError, ValueError, RecursionError):
         return {}
     return environment if isinstance(environment, dict) else {}
+
+
+def _best_step(link: Path) -> int | None:
+    name = link.resolve().name.removeprefix("step_") if link.is_symlink() else ""
+    return int(name) if name.isdecimal() else None

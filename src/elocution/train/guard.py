@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elocution.audio import write_wav
-from elocution.eval.guards import Alarm, AlarmLevel, check_monitors, worst_examples
+from elocution.eval.guards import Alarm, AlarmLevel, base_monitors, check_monitors, monitors_at, worst_examples
 from elocution.eval.held_out import Evaluation
 from elocution.train.run_directory import RunDirectory
 
@@ -20,8 +20,8 @@ class Guard:
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
 
-    def look(self, evaluation: Evaluation, metrics: Mapping[str, Any]) -> list[Alarm]:
-        """The alarms of `evaluation` and of the step whose `metrics` came last, logged and kept in `alarms.jsonl`.
+    def find(self, evaluation: Evaluation, metrics: Mapping[str, Any]) -> list[Alarm]:
+        """The alarms of `evaluation` and of the step whose `metrics` came last.
 
         A run that was begun without monitors raises none.
         """
@@ -29,9 +29,11 @@ class Guard:
         first = next(iter(self._run.read_rows("metrics.jsonl")), None)
         if "monitors" not in before or first is None:
             return []
-        base = before["monitors"] | _learners(first, before["wer"]) | {"kl": 0.0}
-        now = evaluation.row["monitors"] | _learners(metrics, evaluation.wer)
-        alarms = check_monitors(base, now)
+        return check_monitors(base_monitors(before, first), monitors_at(evaluation.row, metrics))
+
+    def look(self, evaluation: Evaluation, metrics: Mapping[str, Any]) -> list[Alarm]:
+        """What `find` gives, logged and kept in `alarms.jsonl`."""
+        alarms = self.find(evaluation, metrics)
         for alarm in alarms:
             logger.warning("%s (%s), step %d", alarm, alarm.level, metrics["step"])
             self._run.append_json(
@@ -50,13 +52,3 @@ class Guard:
                 names.append(f"audio/alarms/step_{metrics['step']:04d}_{alarm.monitor}_{number}.wav")
                 write_wav(self._run.path / names[-1], rollout.audio)
         return names
-
-
-def _learners(metrics: Mapping[str, Any], held_out_wer: float) -> dict[str, float]:
-    """The monitors that a step of training shows; absent where it did not measure them."""
-    found = {
-        "kl": metrics.get("kl/k3"),
-        "entropy": metrics.get("entropy/nats"),
-        "hacking_gap": None if metrics.get("wer/mean") is None else held_out_wer - metrics["wer/mean"],
-    }
-    return {name: value for name, value in found.items() if value is not None}

@@ -18,21 +18,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elocution.config.load import different_keys, dump_config, load_config
+from elocution.config.load import dump_config
 from elocution.config.tree import RolloutConfig, RunConfig
-from elocution.errors import CheckpointError, NonFiniteError
+from elocution.errors import NonFiniteError
 from elocution.eval.guards import AlarmLevel
 from elocution.eval.held_out import Evaluation, HeldOutEvaluator
+from elocution.eval.likeness import VoiceLikeness
 from elocution.files import write_text_atomically
+from elocution.measures import load_speaker_encoder
 from elocution.rewards import load_reward
 from elocution.rewards.languages import check_folders, check_languages
 from elocution.rewards.pool import ScoringPool, transcriber_factory
 from elocution.rewards.watched import WatchedReward
 from elocution.rollout.budgets import code_budgets, describe_budgets, doubt_budgets, doubt_runaways, drawn_rate
 from elocution.train.batch import AdvantageBatch, LearnerBatch, TrainingGroup, advantages_of, micro_batches, minibatches
+from elocution.train.best import best_so_far, held_out_composite, restore_best
 from elocution.train.checkpoint import (
     Checkpoint,
-    latest_checkpoint,
     load_optimizer,
     load_reward_state,
     point_best_at,
@@ -57,9 +59,11 @@ from elocution.train.recorder import (
     update_metrics,
 )
 from elocution.train.replay import write_batches
+from elocution.train.resume import checkpoint_to_resume
 from elocution.train.run_directory import RunDirectory
 from elocution.train.setup import Parts, build_parts, learner_settings
 from elocution.train.sharding import optimizer_state
+from elocution.train.trackers import check_trackers, tracking
 from elocution.train.world import ALONE, World, dealt_back, failing_together, share
 from elocution.types import Audio, RolloutGroup
 
@@ -68,9 +72,6 @@ __all__ = ["Progress", "RunSummary", "train"]
 logger = logging.getLogger(__name__)
 
 _CPU = torch.device("cpu")
-# Keys that say where a run computes, and not what.
-_MAY_DIFFER = {"train.device", "train.parallel", "train.wait_s"}
-
 Progress = Callable[[str, int, int, dict[str, Any]], None]
 """Called as (stage, done, total, metrics) so that a front end can draw a bar."""
 
@@ -104,12 +105,13 @@ def train(
     with ExitStack() as stack:
         with failing_together(world):  # the writer first: the others read what it has put in order
             run = stack.enter_context(RunDirectory(run_path, resume=resume, is_writer=world.rank == 0))
-            checkpoint = _checkpoint_to_resume(run, config) if resume and run.is_writer else None
+            checkpoint = checkpoint_to_resume(run, config) if resume and run.is_writer else None
         with failing_together(world):
             if resume and not run.is_writer:
-                checkpoint = _checkpoint_to_resume(run, config)
+                checkpoint = checkpoint_to_resume(run, config)
             check_languages(config.reward, config.data.languages)
             check_folders(config.reward, config.eval)
+            check_trackers(config.log)
             model_path = checkpoint.model_path if checkpoint else None
             parts = build_parts(config, model_path, run_path=run_path, device=device, world=world)
         if run.is_writer:
@@ -137,6 +139,8 @@ def train(
                 if not checkpoint:
                     _open_run(run, config, parts)
                 parts.engines.start(parts.train_prompts.utterances)
+            described, step = config.model_dump(mode="json"), checkpoint.step if checkpoint else 0
+            stack.enter_context(tracking(run, config.log, described=described, step=step))
         stop = stack.enter_context(StopRequest())
         return _Run(config, run, parts, reward, judge, stop, report, world, courier).execute(checkpoint)
 
@@ -157,36 +161,6 @@ def _say_budgets(config: RolloutConfig, parts: Parts) -> None:
         logger.warning("%s", doubt)
 
 
-def _checkpoint_to_resume(run: RunDirectory, config: RunConfig) -> Checkpoint | None:
-    """The newest checkpoint, after dropping what the run recorded past it.
-
-    Raises: CheckpointError if the run was made with another config, or its checkpoints are gone.
-    """
-    different = [key for key in different_keys(load_config(run.config_path), config) if key not in _MAY_DIFFER]
-    if different:
-        raise CheckpointError(
-            f"the config differs from {run.config_path} in {', '.join(different)}; "
-            "resume without a config and without --set, or start another run"
-        )
-    checkpoint = latest_checkpoint(run.checkpoints_path)
-    if checkpoint is None and (steps := run.read_rows("metrics.jsonl")):
-        raise CheckpointError(
-            f"{run.path} has records of {len(steps)} steps, but no checkpoint in {run.checkpoints_path.name}; "
-            "put that folder back, or start another run"
-        )
-    step = checkpoint.step if checkpoint else -1
-    for name in ("metrics.jsonl", "rollouts.jsonl", "alarms.jsonl"):
-        run.keep_rows(name, lambda row: _is_until(row, step))
-    # The last evaluation of a finished run is made again; all others up to the checkpoint stand.
-    run.keep_rows("evaluations.jsonl", lambda row: _is_until(row, step) and row.get("name") not in (None, "after"))
-    return checkpoint
-
-
-def _is_until(row: dict[str, Any], step: int) -> bool:
-    """Whether the row was recorded by `step`; one that does not say when is not one of ours."""
-    return type(row.get("step")) is int and row["step"] <= step
-
-
 class _Run:
     """One execution of the loop; the methods are its stages, in order."""
 
@@ -204,6 +178,7 @@ class _Run:
     ) -> None:
         self.config, self.run, self.parts = config, run, parts
         self.reward, self.stop, self.report, self.world, self.courier = reward, stop, report, world, courier
+        has_monitors = bool(config.eval.every) and config.eval.on_collapse != "ignore"
         self.evaluator = HeldOutEvaluator(
             parts.held_out,
             parts.evaluation_speaker,
@@ -214,13 +189,16 @@ class _Run:
             bootstrap_samples=config.eval.bootstrap_samples,
             num_probes=config.eval.probe_sentences,
             run=run.path,
-            has_monitors=bool(config.eval.every) and config.eval.on_collapse != "ignore",
+            has_monitors=has_monitors,
+            likeness=_load_likeness(config) if has_monitors and run.is_writer else None,
         )
         self.budget = TokenBudget(config.train.micro_batch_tokens)
         self.skipped = 0
         self.version = 0
         self.last_saved: Checkpoint | None = None
         self.collapse: str | None = None
+        self.best = best_so_far(run.read_rows("evaluations.jsonl"), run.read_rows("alarms.jsonl"))
+        self.has_rolled_back = bool(run.read_rows("rollbacks.jsonl"))
 
     def execute(self, checkpoint: Checkpoint | None) -> RunSummary:
         config, total = self.config, self.config.train.steps
@@ -233,6 +211,8 @@ class _Run:
         if checkpoint is None:
             before = self.evaluate("before", step)
             self.save(step, {})
+            if config.eval.every:
+                self.point_best()  # until trained weights are better than none
         snapshots = read_snapshots(checkpoint.sampling_path) if checkpoint else {}
         with Collector(config, self.parts, self.reward, snapshots, world=self.world, courier=self.courier) as collector:
             collector.advance(step, self.version)
@@ -242,6 +222,9 @@ class _Run:
                     break
                 step += 1
                 self.run.append_json("metrics.jsonl", metrics)
+                if config.eval.every and step % config.eval.every == 0 and step < total:
+                    # Before later completions are begun: those of weights that are given up would be drawn in vain.
+                    self.react(self.evaluate(f"step_{step}", step), metrics, collector.older_snapshots(step))
                 collector.advance(step, self.version)
                 logger.info(_step_line(metrics, total))
                 if doubt := doubt_runaways(metrics["outcome/runaway_share"]):
@@ -249,29 +232,76 @@ class _Run:
                 self.report("train", step, total, metrics)
                 if step % config.train.save_every == 0 or step == total:
                     self.save(step, collector.older_snapshots(step))
-                if config.eval.every and step % config.eval.every == 0 and step < total:
-                    self.collapse = self.guard(self.evaluate(f"step_{step}", step), metrics)
         if stopped_by := self.stopped_by():
             self.save(step, collector.older_snapshots(step))
             return RunSummary(self.run.path, step, before, None, stopped_by)
         if hint := advice(self.run.read_rows("metrics.jsonl"), max_lag=config.train.max_lag):
             logger.info("%s", hint)
         after = self.evaluate("after", step)
-        if self.last_saved is not None and self.run.is_writer:
-            point_best_at(self.run.path, self.last_saved)
+        if after is not None and self.is_best_in_the_end(after):
+            self.point_best()
         return RunSummary(self.run.path, step, before, after, None)
 
     def stopped_by(self) -> str | None:
         """The signal or collapse that asked one of the processes to stop; all of them get the same answer."""
         return next(filter(None, self.world.gather(self.stop.signal_name or self.collapse)), None)
 
-    def guard(self, evaluation: Evaluation | None, metrics: dict[str, Any]) -> str | None:
-        """What collapsed so far that the run must not go on, as the writer finds it."""
-        if evaluation is None or self.config.eval.on_collapse == "ignore":
-            return None
+    def react(self, evaluation: Evaluation | None, metrics: dict[str, Any], snapshots: Mapping[int, Snapshot]) -> None:
+        """Keeps the weights that were evaluated if they are the best, and asks to stop or goes back if they collapsed.
+
+        The writer, which alone has the evaluation, decides for all.
+        """
+        step, action = metrics["step"], self.config.eval.on_collapse
+        found: tuple[list[str], float] = ([], -1.0)
+        if evaluation is not None:
+            found = self.fatal(evaluation, metrics), held_out_composite(evaluation.row)
+        fatal, value = self.world.gather(found)[0]
+        if fatal and action == "roll_back" and not self.has_rolled_back:
+            self.roll_back(step, fatal)
+        elif fatal and action != "warn":
+            self.collapse = f"its guards ({', '.join(fatal)})"
+        elif not fatal and value > self.best:
+            self.best = value
+            self.save(step, snapshots)
+            self.point_best()
+
+    def fatal(self, evaluation: Evaluation, metrics: dict[str, Any]) -> list[str]:
+        """The monitors that collapsed so far that the run must not go on."""
+        if self.config.eval.on_collapse == "ignore":
+            return []
         alarms = Guard(self.run).look(evaluation, metrics)
-        fatal = [alarm.monitor for alarm in alarms if alarm.level is AlarmLevel.STOP]
-        return f"its guards ({', '.join(fatal)})" if fatal and self.config.eval.on_collapse == "stop" else None
+        return [alarm.monitor for alarm in alarms if alarm.level is AlarmLevel.STOP]
+
+    def roll_back(self, step: int, fatal: Sequence[str]) -> None:
+        """Goes on from the best weights at a lower learning rate; prompts and steps go on as they would have."""
+        with failing_together(self.world):
+            checkpoint = restore_best(self.run, self.parts)
+        self.version += 1  # these weights, too, must reach the engines
+        self.has_rolled_back = True
+        self.last_saved = None
+        self.save(step, {})
+        factor = self.config.eval.rollback_lr_factor
+        row = {"step": step, "to_step": checkpoint.step, "monitors": list(fatal), "lr_factor": factor}
+        self.run.append_json("rollbacks.jsonl", row)
+        logger.warning("rolled back to step %d for its guards (%s)", checkpoint.step, ", ".join(fatal))
+
+    def is_best_in_the_end(self, after: Evaluation) -> bool:
+        """Whether the last weights are better than any that were evaluated within the run, and did not collapse."""
+        if not self.config.eval.every:
+            return True
+        alarms = Guard(self.run).find(after, self.run.read_rows("metrics.jsonl")[-1])
+        collapsed = self.config.eval.on_collapse != "ignore" and any(one.level is AlarmLevel.STOP for one in alarms)
+        return not collapsed and held_out_composite(after.row) > self.best
+
+    def point_best(self) -> None:
+        """Makes `best` the newest checkpoint."""
+        if self.last_saved is not None and self.run.is_writer:
+            point_best_at(self.run.path, self.last_saved)
+
+    def rate_factor(self, step: int) -> float:
+        """What every learning rate is multiplied by in `step`."""
+        lowered = self.config.eval.rollback_lr_factor if self.has_rolled_back else 1.0
+        return lowered * rate_factor(step, self.config.train)
 
     def train_step(self, collector: Collector, step: int) -> dict[str, Any] | None:
         """One step's metrics, or None if the run was asked to stop before the weights changed."""
@@ -293,7 +323,7 @@ class _Run:
             **reward_metrics(groups, batch.has_signal),
             **update_metrics(updates),
             **lag_metrics(groups, version_before),
-            "learning_rate": self.config.train.learning_rate * rate_factor(step, self.config.train),
+            "learning_rate": self.config.train.learning_rate * self.rate_factor(step),
             "groups/resampled": len(groups) - self.config.train.prompts_per_step,
             "updates/skipped": self.skipped - skipped_before,
             **self.parts.engines.metrics(),
@@ -344,7 +374,7 @@ class _Run:
     def update(self, groups: Sequence[RolloutGroup], batch: AdvantageBatch, step: int) -> list[UpdateStats]:
         """`epochs` passes of `minibatches` optimiser steps; empty if no group has signal."""
         config = self.config
-        set_learning_rates(self.parts.optimizer, rate_factor(step, config.train))
+        set_learning_rates(self.parts.optimizer, self.rate_factor(step))
         self.parts.learner.settings = learner_settings(config, step=step, num_channels=self.parts.policy.num_channels)
         updates: list[UpdateStats] = []
         parts = minibatches(
@@ -438,6 +468,14 @@ class _Run:
             snapshots=snapshots,
             reward_state=self.reward.state.state_dict(),
         )
+
+
+def _load_likeness(config: RunConfig) -> VoiceLikeness | None:
+    """What compares voices within the run, if the config names an encoder for it."""
+    if not config.eval.speaker:
+        return None
+    device = config.reward.devices[0]
+    return VoiceLikeness(load_speaker_encoder(config.eval.speaker, path=config.eval.speaker_path, device=device))
 
 
 def _step_line(metrics: dict[str, Any], total: int) -> str:

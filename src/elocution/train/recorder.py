@@ -50,6 +50,8 @@ def reward_metrics(groups: Sequence[RolloutGroup], has_signal: Sequence[bool]) -
     for measure in ("wer", "nll"):
         values = [score.raw[measure] for score in scores if measure in score.raw]
         metrics[f"{measure}/mean"] = fmean(values) if values else None
+    for part in sorted({name for score in scores for name in score.parts}):
+        metrics[f"parts/{part}"] = fmean([score.parts[part] for score in scores if part in score.parts])
     for outcome in (Outcome.EMPTY, Outcome.SILENT, Outcome.RUNAWAY):
         metrics[f"outcome/{outcome}_share"] = sum(rollout.outcome is outcome for rollout in rollouts) / count
     return metrics
@@ -128,6 +130,7 @@ def record_extremes(run: RunDirectory, step: int, groups: Sequence[RolloutGroup]
             "step": step,
             "utterance_id": group.utterance.id,
             "text": group.utterance.text,
+            "language": group.utterance.language,
             "kind": kind,
             "reward": score.value,
             "wer": score.raw.get("wer"),

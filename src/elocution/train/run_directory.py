@@ -2,7 +2,7 @@
 
 import fcntl
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ class RunDirectory:
         self.is_writer = is_writer
         self._resume = resume
         self._lock: IO[str] | None = None
+        self._followers: list[Callable[[str, Mapping[str, Any]], None]] = []
 
     def __enter__(self) -> Self:
         if not self.is_writer:
@@ -72,6 +73,10 @@ class RunDirectory:
     def checkpoints_path(self) -> Path:
         return self.path / "checkpoints"
 
+    def follow(self, follower: Callable[[str, Mapping[str, Any]], None]) -> None:
+        """Has `follower` called with each file's name and row, once that is written."""
+        self._followers.append(follower)
+
     def append_json(self, name: str, row: dict[str, Any]) -> None:
         """Adds one line to the JSONL file `name`. NaN is refused: what was not measured is null.
 
@@ -82,6 +87,8 @@ class RunDirectory:
         line = _json_line(row)
         with reporting_disk_errors(self.path / name), (self.path / name).open("a", encoding="utf-8") as stream:
             stream.write(line)
+        for follower in self._followers:
+            follower(name, row)
 
     def read_rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of the JSONL file `name`, none if it is not there yet; a line cut short is left out."""

@@ -64,6 +64,7 @@ class Parts:
     evaluation_speaker: Speaker
     optimizer: torch.optim.Optimizer
     save_model: Callable[[str], None]
+    load_policy: Callable[[Path], Policy]
     learner: Learner
     train_prompts: PromptSet
     held_out: tuple[Utterance, ...]
@@ -134,6 +135,7 @@ def build_parts(
         evaluation_speaker=build_speaker(whole_policy, engines.evaluation),
         optimizer=optimizer,
         save_model=save,
+        load_policy=models.load,
         learner=Learner(policy, models.reference, optimizer, settings, world=world, shards=shards),
         train_prompts=train,
         held_out=held_out.utterances[: config.eval.sentences],
@@ -205,7 +207,7 @@ def _shard(models: "_Models") -> ShardedModels:
 
 @dataclass(frozen=True)
 class _Models:
-    """The policy, what KL is measured against, the parameters to train by name, and how to save a policy.
+    """The policy, what KL is measured against, the parameters to train by name, and how to save and load a policy.
 
     `frozen` is the reference's own model, None if that is the policy's.
     """
@@ -215,6 +217,7 @@ class _Models:
     frozen: nn.Module | None
     trained: Mapping[str, nn.Parameter]
     save: Callable[[Policy, str], None]
+    load: Callable[[Path], Policy]
 
 
 def _load_models(config: ModelConfig, model_path: Path | None, seed: int, device: torch.device) -> _Models:
@@ -238,7 +241,7 @@ def _load_models(config: ModelConfig, model_path: Path | None, seed: int, device
         reference.model.requires_grad_(False)
         for model in (policy.model, reference.model):
             model.to(device)
-        return _Models(policy, reference, reference.model, dict(policy.model.named_parameters()), _save_whole)
+        return _Models(policy, reference, reference.model, dict(policy.model.named_parameters()), _save_whole, load)
     if model_path is None:
         add_adapter(policy.model, config.lora, targets=policy.lora_targets, seed=seed, base_path=config.path)
     policy.model.to(device)
@@ -248,7 +251,7 @@ def _load_models(config: ModelConfig, model_path: Path | None, seed: int, device
     def save(policy: Policy, path: str) -> None:
         save_adapter(policy.model, path, base=base)
 
-    return _Models(policy, BasePolicy(policy), None, adapter_parameters(policy.model), save)
+    return _Models(policy, BasePolicy(policy), None, adapter_parameters(policy.model), save, load)
 
 
 def _save_whole(policy: Policy, path: str) -> None:

@@ -30,7 +30,9 @@ class ScriptedSpeaker:
         return groups
 
 
-def evaluator(path: Path, transcripts: list[str | Exception], speaker: ScriptedSpeaker) -> HeldOutEvaluator:
+def evaluator(
+    path: Path, transcripts: list[str | Exception], speaker: ScriptedSpeaker, **options: object
+) -> HeldOutEvaluator:
     return HeldOutEvaluator(
         [Utterance(f"id {i}", text) for i, text in enumerate(TEXTS)],
         speaker,  # type: ignore[arg-type]
@@ -41,6 +43,7 @@ def evaluator(path: Path, transcripts: list[str | Exception], speaker: ScriptedS
         bootstrap_samples=200,
         num_probes=2,
         run=path,
+        **options,  # type: ignore[arg-type]
     )
 
 
@@ -65,6 +68,20 @@ def test_every_evaluation_uses_the_same_seeds_and_no_training_seed(tmp_path: Pat
     measured.evaluate("after", step=9, policy_version=9)
     assert speaker.seeds[:4] == speaker.seeds[4:]
     assert all(seed[0] >= 2**31 for seeds in speaker.seeds for seed in seeds)  # a run's seed is below
+
+
+def test_edits_of_each_sentence_are_kept_in_their_order_for_pairs(tmp_path: Path) -> None:
+    heard: list[str | Exception] = ["one", "the house", RuntimeError("judge broke")]
+    row = evaluator(tmp_path, heard, ScriptedSpeaker()).evaluate("before", step=0, policy_version=0).row
+    assert row["sentences"] == [(1, 2), (2, 2), (0, 2), None]
+
+
+def test_likeness_is_a_monitor_where_it_is_measured(tmp_path: Path) -> None:
+    heard: list[str | Exception] = ["one three", "the house", "the school"]
+    for measured, monitor in ((0.7, {"speaker_similarity": 0.7}), (None, {})):
+        options = {"has_monitors": True, "likeness": lambda rollouts, measured=measured: measured}
+        row = evaluator(tmp_path, heard, ScriptedSpeaker(), **options).evaluate("x", step=0, policy_version=0).row
+        assert {name: value for name, value in row["monitors"].items() if name == "speaker_similarity"} == monitor
 
 
 def test_a_judge_that_always_fails_is_an_error_and_not_a_rate(tmp_path: Path) -> None:

@@ -22,20 +22,17 @@ def run(tmp_path: Path) -> Path:
 
 def test_the_page_tells_the_result_and_needs_nothing_else(run: Path) -> None:
     page = write_report(run).read_text()
-    assert "30.0 % before, 10.0 % after. The 95 % intervals do not overlap: better." in page
-    assert page.count("data:audio/flac;base64,") == 16 + 12
-    assert page.count("<svg") == 8
+    assert "Better: fewer words are wrong." in page
+    # 256 pairs of sentences with ten words each: 768 wrong before, 256 after, and 2 or 3 less in every one.
+    assert "30.0 % before, 10.0 % after: −20.0 points, 95 % interval −20.0 points to −20.0 points." in page
+    assert page.count('class="play"') == 3 * 8 + 12 + 1
+    assert page.count('id="sound-') == page.count('id="picture-') == 3 * 8 + 12 + 1
     assert 'src="http' not in page
     assert '<link rel="stylesheet"' not in page
 
 
-def test_overlapping_intervals_are_no_improvement(run: Path) -> None:
-    change(run / "evaluations.jsonl", 1, wer=0.27, wer_low=0.23, wer_high=0.31)
-    assert "The 95 % intervals overlap: no difference is shown." in write_report(run).read_text()
-
-
 def test_a_text_with_markup_stays_a_text(run: Path) -> None:
-    change(run / "rollouts.jsonl", 0, transcript="<script>alert(1)</script>")
+    change(run / "rollouts.jsonl", 0, text="<script>alert(1)</script>")
     page = write_report(run).read_text()
     assert "<script>alert(1)" not in page
     assert "&lt;script&gt;alert(1)" in page
@@ -47,7 +44,7 @@ def test_a_run_in_progress_and_one_that_was_killed_still_give_a_page(run: Path) 
     with (run / "metrics.jsonl").open("a") as stream:
         stream.write('{"step": 7, "rew')
     page = write_report(run).read_text()
-    assert "There is no evaluation after it yet." in page
+    assert "There is no evaluation after training yet." in page
     assert "1 line in the records were cut short" in page
 
 
@@ -85,6 +82,19 @@ def test_damaged_files_cost_what_they_hold_and_not_the_page(run: Path) -> None:
     page = write_report(run).read_text()
     assert "no audio: the file is missing" in page
     assert "2 lines in the records were cut short" in page
+
+
+def test_the_best_checkpoint_has_a_column_where_it_is_not_the_last(run: Path) -> None:
+    assert "The same sentences before, best, last" in write_report(run).read_text()
+    (run / "best").unlink()
+    (run / "best").symlink_to("checkpoints/step_6")
+    assert "The same sentences before, last" in write_report(run).read_text()
+
+
+def test_alarms_are_told_with_their_clips(run: Path) -> None:
+    page = write_report(run).read_text()
+    assert "rate is 20, above the base&#39;s 16." in page
+    assert 'data-label="example of rate: audio/alarms/step_0003_rate_1.wav"' in page
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl"])
