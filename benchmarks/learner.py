@@ -29,7 +29,7 @@ from elocution.train.recorder import peak_memory_mib
 GROUP = 8
 CLIP_LOW, CLIP_HIGH, MAX_NORM, RATE = 0.2, 0.28, 1.0, 1e-5
 SIZES = {"3m": (192, 6, 6, 2, 512, 2224), "26m": (512, 8, 8, 4, 1408, 8192)}
-WORKLOADS = {"text": (44, 60), "voice": (300, 250)}  # longest prompt and completion, ids
+WORKLOADS = {"text": (44, 60), "voice": (300, 250), "long-voice": (600, 250)}  # longest prompt and completion, ids
 
 
 def build_model(size: str) -> LlamaForCausalLM:
