@@ -10,8 +10,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 import soundfile
+from tqdm import tqdm
 
 from elocution.types import Audio
+
+tqdm.monitor_interval = 0  # no thread that outlives the bar: tests look for what their runs leave behind
 
 _SPEECH = Path(__file__).parent / "data" / "speech"
 _MARKED = {Path(__file__).parent / f"real_{name}": name for name in ("vllm", "verl")}

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from click.testing import Result
 from served_parts import (
+    ALONE,
     LORA,
     PATH,
     SMALL,
@@ -196,7 +197,7 @@ def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and
     server: Double, tmp_path: Path
 ) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
-    assert train_with(server, whole).exit_code == 0
+    assert train_with(server, whole, ALONE).exit_code == 0
     environment = os.environ | {"PYTHONPATH": PATH}
     port = find_free_port("127.0.0.1")
     serve = [sys.executable, str(DOUBLE), "--port", str(port), "--model", "builtin:tiny-llasa"]
@@ -204,7 +205,7 @@ def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and
     first = subprocess.Popen(serve, env=environment)
     try:
         wait_for(lambda: is_healthy(url))
-        with killed_at_exit(command(run, url, "rollout.sync.max_retries=2")) as process:
+        with killed_at_exit(command(run, url, ALONE, "rollout.sync.max_retries=2")) as process:
             wait_for(lambda: (run / "metrics.jsonl").exists())
             first.send_signal(signal.SIGKILL)
             first.wait()
@@ -221,9 +222,9 @@ def test_s64_a_server_killed_once_mid_run_and_started_again_gets_its_weights_and
 @pytest.mark.slow
 def test_s64_s76_a_run_killed_within_a_sync_goes_on_with_proven_weights(server: Double, tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
-    assert train_with(server, whole).exit_code == 0
+    assert train_with(server, whole, ALONE).exit_code == 0
     server.reset(fault="hangs", since=2)
-    with killed_at_exit(command(run, server.url)):
+    with killed_at_exit(command(run, server.url, ALONE)):
         wait_for(lambda: server.loads >= 3)
     last = VersionStore(run / "sync").last_proven()
     assert last is not None

@@ -77,6 +77,14 @@ def test_verl_resolves_the_command_of_every_recipe(recipe: str, made: Path, verl
     assert f"'n': {config.rollout.group_size}" in resolved
 
 
+def test_verl_resolves_a_learning_rate_that_falls(made: Path, verl_python: str, tmp_path: Path) -> None:
+    config = run_config(made, "published", verl_python)
+    falling = config.train.model_copy(update={"lr_schedule": "cosine", "lr_min": 1e-7})
+    resolved = resolve_by_verl(plan_run(config.model_copy(update={"train": falling}), tmp_path / "run"), verl_python)
+    assert "lr_scheduler_type: cosine" in resolved
+    assert "min_lr_ratio: 0.1" in resolved
+
+
 def test_a_word_that_verl_does_not_know_is_refused_with_its_own_reason(
     made: Path, verl_python: str, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import elocution
 
 SOURCE = Path(elocution.__file__).parent
 LAYERS = (
-    ("types", "errors", "registry", "assets", "loading", "__init__"),
+    ("types", "errors", "registry", "assets", "loading", "other_python", "__init__"),
     ("files", "config", "text", "kserve"),
     ("audio",),
     ("measures", "codecs", "grpo"),

@@ -37,7 +37,8 @@ def verl(
     `elocution verl my.toml --set verl.python=verl-env/bin/python --output-dir runs/verl`
     """
     from elocution.config.load import load_config
-    from elocution.verl.environment import find_verl, verl_variables
+    from elocution.other_python import variables_for
+    from elocution.verl.environment import find_verl
     from elocution.verl.launch import check_environment, check_servers, plan_run, resolve_by_verl, write_config
 
     resolved = load_config(config, overrides or [])
@@ -60,7 +61,7 @@ def verl(
     check_servers(resolved)
     write_config(run, resolved)
     typer.echo(f"run directory: {run.files.config.parent}")
-    done = subprocess.run(run.command, check=False, env=verl_variables(python))
+    done = subprocess.run(run.command, check=False, env=variables_for(python))
     if done.returncode:
         raise typer.Exit(done.returncode)
     typer.echo(f"merge a checkpoint: elocution convert merge {run.files.checkpoints}/global_step_N/actor --to hf")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import elocution
 from elocution.config.tree import ServerConfig
+from elocution.other_python import OWN_VARIABLES
 from elocution.rollout.launch import ServerLaunch
 
 __all__ = ["sglang_launch", "tts_launch"]
@@ -55,6 +56,8 @@ def tts_launch(
 def _launch(
     settings: ServerConfig, command: list[str], environment: dict[str, str | None], device: str, port: int
 ) -> ServerLaunch:
+    if settings.python:
+        environment = dict.fromkeys(OWN_VARIABLES) | environment
     if device:
         environment = environment | {"CUDA_VISIBLE_DEVICES": device}
     return ServerLaunch(

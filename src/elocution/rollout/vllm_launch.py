@@ -6,6 +6,7 @@ from pathlib import Path
 
 from elocution.config.tree import ServerConfig
 from elocution.errors import ConfigError, MissingDependency
+from elocution.other_python import OWN_VARIABLES, variables_for
 from elocution.rollout.launch import ServerLaunch
 
 __all__ = ["INSTALL", "check_vllm_is_installed", "find_vllm", "vllm_launch"]
@@ -68,8 +69,8 @@ def vllm_launch(
         *settings.flags,
     ]
     environment: dict[str, str | None] = {**_ENVIRONMENT}
-    if settings.python:  # what this environment adds to its path does not belong into another
-        environment |= {"PYTHONPATH": None, "PYTHONHOME": None, "VIRTUAL_ENV": None}
+    if settings.python:
+        environment |= dict.fromkeys(OWN_VARIABLES)
     if device:
         environment["CUDA_VISIBLE_DEVICES"] = device
     return ServerLaunch(
@@ -93,7 +94,9 @@ def find_vllm(python: str) -> str:
     """
     chosen = python or sys.executable
     try:
-        looked = subprocess.run([chosen, "-c", _LOOK], check=False, capture_output=True, text=True)
+        looked = subprocess.run(
+            [chosen, "-c", _LOOK], check=False, capture_output=True, text=True, env=variables_for(python)
+        )
         found, reason = looked.stdout.strip() if looked.returncode == 0 else "", "does not have it"
     except OSError as error:
         found, reason = "", f"cannot be run: {error.strerror or error}"

@@ -1,14 +1,14 @@
 """The environment that veRL is installed in, looked at by its own Python."""
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
 
 from elocution.errors import MissingDependency
+from elocution.other_python import variables_for
 
-__all__ = ["INSTALL", "VerlEnvironment", "find_verl", "verl_variables"]
+__all__ = ["INSTALL", "VerlEnvironment", "find_verl"]
 
 INSTALL = (
     "python -m venv verl-env && verl-env/bin/pip install 'verl[vllm]==0.9.1' TransferQueue cachetools httpx2 tomli-w && "
@@ -54,7 +54,7 @@ def find_verl(python: str) -> VerlEnvironment:
     """
     command = [python or sys.executable, "-P", "-c", _LOOK, json.dumps(_NEEDED)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=verl_variables(python))
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables_for(python))
     except OSError as error:
         raise MissingDependency(f"verl.python = {python!r} cannot be run: {error}") from error
     if done.returncode:
@@ -63,9 +63,3 @@ def find_verl(python: str) -> VerlEnvironment:
         raise MissingDependency(f"veRL is not installed in {where}{said}; set verl.python, or run: {INSTALL}")
     found = json.loads(done.stdout.splitlines()[-1])
     return VerlEnvironment(found["version"], found["gpus"], found["has_engine"], tuple(found["lacks"]))
-
-
-def verl_variables(python: str) -> dict[str, str]:
-    """The environment variables for `python`: what this environment adds to its path does not belong into another."""
-    ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"} if python else set()
-    return {name: value for name, value in os.environ.items() if name not in ours}

@@ -11,10 +11,11 @@ from elocution.config.tree import RunConfig
 from elocution.data.recipe_rows import OWN_COLUMNS
 from elocution.errors import ConfigError, DataError, MissingDependency
 from elocution.files import reporting_disk_errors, write_text_atomically
+from elocution.other_python import variables_for
 from elocution.policies.biased_head import has_head_bias
 from elocution.rewards import load_reward
 from elocution.rollout.speak import token_budget
-from elocution.verl.environment import INSTALL, VerlEnvironment, verl_variables
+from elocution.verl.environment import INSTALL, VerlEnvironment
 from elocution.verl.overrides import VerlFiles, hydra_overrides
 from elocution.verl.score import CodeScorer
 
@@ -86,7 +87,7 @@ def resolve_by_verl(run: VerlRun, python: str) -> str:
     Raises: ConfigError with what veRL says of an override that it does not know.
     """
     command = [*run.command, "--cfg", "job"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=verl_variables(python))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables_for(python))
     if done.returncode:
         raise ConfigError(f"veRL refuses the config: {done.stderr.strip()[-1500:]}")
     return done.stdout

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from elocution.errors import ExportError
 from elocution.export.new_target import write_new
+from elocution.other_python import variables_for
 from elocution.policies import load_policy
-from elocution.verl.environment import find_verl, verl_variables
+from elocution.verl.environment import find_verl
 
 __all__ = ["find_actor", "merge_shards"]
 
@@ -32,7 +33,7 @@ def merge_shards(checkpoint: Path, target: Path, *, python: str = "", family: st
     def write(folder: Path) -> int:
         command = [python or sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
         command += ["--local_dir", str(actor), "--target_dir", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=verl_variables(python))
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables_for(python))
         if done.returncode:
             raise ExportError(f"veRL's merger failed on {actor}: {done.stderr.strip()[-1500:]}")
         load_policy(family, folder)

