@@ -16,13 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from elocution.assets import resolve_path
 from elocution.codecs.mel import MelSettings
+from elocution.codecs.tiny import TinyCodec
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.files import reporting_disk_errors
+from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.spoken_text import TaughtTexts
 from elocution.tiny.codebook import encode_corpus, fit_residual_codec
 from elocution.tiny.moss_layout import build_moss_policy, build_moss_tokenizer
 from elocution.tiny.moss_pretrain import lessons_of, pretrain_moss
+from elocution.tiny.moss_start import begin_as_llasa
 from elocution.tiny.sentences import WORDS, draw_sentences
 from elocution.tiny.speech import SAMPLE_RATE, SpeechCorpus
 from elocution.tiny.stages import kept_codec, kept_corpus, kept_folder, require_modules, spoken_corpus, write_prompts
@@ -38,7 +42,7 @@ _NEEDED = {"hibari": "hibari-tts", "pyworld": "pyworld", "sklearn": "scikit-lear
 
 @dataclass(frozen=True)
 class MossBuildSettings:
-    """How much of everything. Units: sentences, codes, clips, rows."""
+    """How much of everything. Units: sentences, codes, clips, rows. A model that begins as LLaSA has its sizes."""
 
     taught: int = 17_400
     prompts: int = 2_000
@@ -53,6 +57,7 @@ class MossBuildSettings:
     heads: int = 6
     kv_heads: int = 2
     max_positions: int = 512
+    begins_as_llasa: bool = True
     codec: MelSettings = MelSettings(frames_per_code=8)
     pretraining: PretrainSettings = PretrainSettings(batch_size=32, learning_rate=1.5e-3)
 
@@ -135,6 +140,7 @@ def _moss(
     codec: TinyResidualCodec,
     settings: MossBuildSettings,
 ) -> None:
+    llasa = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))
     policy = build_moss_policy(
         build_moss_tokenizer([*WORDS, *STYLES]),
         num_codebooks=codec.num_codebooks,
@@ -146,8 +152,11 @@ def _moss(
         frame_rate=codec.frame_rate,
         sample_rate=codec.sample_rate,
         max_positions=settings.max_positions,
+        rope_theta=llasa.llama.config.rope_parameters["rope_theta"],
         seed=settings.model_seed,
     )
+    if settings.begins_as_llasa:
+        begin_as_llasa(policy, codec, llasa, TinyCodec.from_pretrained(resolve_path("builtin:tiny-codec")))
     lessons = lessons_of(policy, utterances, codes)
     pretrain_moss(policy, lessons[: settings.taught], lessons[-settings.held_out :], settings.pretraining)
     TaughtTexts.of([utterance.text for utterance in utterances[: settings.taught]]).write(policy.tokenizer)
