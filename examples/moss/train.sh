@@ -77,7 +77,7 @@ set_key reward.components "{$parts}"
 
 if [[ -n $resume_step ]]; then
     [[ -n $output_dir ]] || fail "--resume-step needs --output-dir, the run to go on with"
-    newest=$(ls "$output_dir/checkpoints" 2>/dev/null | sed -n 's/^step_\([0-9]*\)$/\1/p' | sort -n | tail -1)
+    newest=$( (ls "$output_dir/checkpoints" 2>/dev/null || true) | sed -n "s/^step_\([0-9]*\)$/\1/p" | sort -n | tail -1)
     [[ $newest == "$resume_step" ]] || fail "the newest checkpoint of $output_dir is step ${newest:-none}, not $resume_step"
     exec $ELOCUTION train --resume --output-dir "$output_dir"
 fi

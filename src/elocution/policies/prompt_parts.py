@@ -19,6 +19,8 @@ def reads_manner(policy: Policy, utterance: Utterance) -> bool:
 def reads_voice_words(policy: Policy, utterance: Utterance) -> bool:
     """Whether the words of the recording are in the prompt beside its codes; `utterance` has a voice."""
     assert utterance.voice is not None
-    texts = ("", utterance.text)
-    prompts = [policy.prompt_ids(replace(utterance, voice=replace(utterance.voice, text=text))) for text in texts]
-    return not np.array_equal(*prompts)
+    without, with_words = (
+        policy.prompt_ids(replace(utterance, voice=replace(utterance.voice, text=text)))
+        for text in ("", utterance.text)
+    )
+    return not np.array_equal(without, with_words)

@@ -152,7 +152,7 @@ def _moss(
         frame_rate=codec.frame_rate,
         sample_rate=codec.sample_rate,
         max_positions=settings.max_positions,
-        rope_theta=llasa.llama.config.rope_parameters["rope_theta"],
+        rope_theta=llasa.llama.config.to_dict()["rope_parameters"]["rope_theta"],
         seed=settings.model_seed,
     )
     if settings.begins_as_llasa:

@@ -42,7 +42,7 @@ def begin_as_llasa(policy: MossPolicy, codec: TinyResidualCodec, llasa: LlasaPol
             new["embed_tokens.weight"][place] = words[known[token]]
     parts = nearest_codes(codec, llasa_codec)
     table = words[llasa.first_code_id : llasa.first_code_id + llasa.num_codes]
-    policy.moss.emb_ext[0].weight[: len(parts)] = table[parts].mean(dim=1)
+    policy.moss.get_parameter("emb_ext.0.weight")[: len(parts)] = table[parts].mean(dim=1)
     policy.moss.head_weight(1)[: len(parts)] = table[parts[:, 0]]
 
 
