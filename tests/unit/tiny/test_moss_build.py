@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from elocution.assets import resolve_path
+from elocution.audio import read_audio
 from elocution.codecs import load_codec
 from elocution.codecs.mel import MelSettings
 from elocution.codecs.tiny import TinyCodec
@@ -38,6 +39,7 @@ SMALL = MossBuildSettings(
     taught=24,
     prompts=12,
     held_out=12,
+    recordings=24,
     num_codes=16,
     width=48,
     layers=1,
@@ -89,7 +91,10 @@ def test_the_recipe_makes_a_checkpoint_that_speaks_its_prompts(tmp_path: Path) -
         voices=VoiceReader(lambda: codec),
     ).utterances
     assert {utterance.emotion for utterance in prompts} <= set(STYLES)
-    assert all(utterance.voice is not None and utterance.voice.codes.shape[1] == 4 for utterance in prompts)
+    for utterance in prompts:  # each can be compared with the recording whose codes it has
+        assert utterance.voice is not None
+        assert utterance.voice.audio is not None
+        assert np.array_equal(utterance.voice.codes, codec.encode(read_audio(utterance.voice.audio)))
     groups = speaker.speak(prompts, [[(0,), (1,)]] * len(prompts))
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     assert all(
