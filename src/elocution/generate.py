@@ -11,6 +11,8 @@ from elocution.data.voices import VoiceReader
 from elocution.errors import DataError, EngineError
 from elocution.files import check_replaceable
 from elocution.policies import load_policy
+from elocution.policies.base import Policy
+from elocution.policies.prompt_parts import reads_manner, reads_voice_words
 from elocution.rollout.codec_fit import check_codec
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
@@ -35,11 +37,12 @@ def speak(
     min_codes: int = 40,
     voice: VoiceSource | None = None,
     speaker: str = "",
+    emotion: str = "",
 ) -> Audio:
     """Speaks `text` into the WAV file `output` and returns the audio.
 
-    `model` may also be a training checkpoint, which is verified first; `voice` is a recording whose voice it takes,
-    `speaker` a voice that the checkpoint was taught.
+    `model` may also be a training checkpoint, which is verified first; `voice` is a recording whose voice it takes, with empty
+    words where the family reads none; `speaker` a voice that the checkpoint was taught, `emotion` a feeling in words.
 
     Raises: DataError if the checkpoint cannot speak the text or the folder of `output` is missing; StorageError if
     `output` is no place for a file; EngineError if it gave no speech; the loaders' own errors.
@@ -70,8 +73,8 @@ def speak(
         min_codes=min_codes,
     )
     taken = VoiceReader(load).read(voice) if voice else None
-    utterance = Utterance("sentence", text.strip(), language, taken)
-    if reason := talker.check(utterance):
+    utterance = Utterance("sentence", text.strip(), language, taken, emotion=emotion.strip())
+    if reason := talker.check(utterance) or _unread(policy, utterance):
         raise DataError(f"cannot speak {text!r:.200}: {reason}")
     groups = talker.speak([utterance], [[(seed,)]])
     rollout = groups[0].rollouts[0]
@@ -79,3 +82,12 @@ def speak(
         raise EngineError(f"the model gave no usable speech ({rollout.outcome}); try another --seed")
     write_wav(output, rollout.audio)
     return rollout.audio
+
+
+def _unread(policy: Policy, utterance: Utterance) -> str | None:
+    """Why the prompt would not say what was asked for, or None."""
+    if utterance.emotion and not reads_manner(policy, utterance):
+        return f"the emotion {utterance.emotion!r:.80} would not be heard: this family's prompts have no place for one"
+    if utterance.voice and not utterance.voice.text.strip() and reads_voice_words(policy, utterance):
+        return "this family needs the words of the recording beside it: give --ref-text"
+    return None

@@ -22,7 +22,10 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another reading.")] = 0,
     speaker: Annotated[str, typer.Option(help="A voice that the checkpoint was taught: see docs/llasa.md.")] = "",
     ref_audio: Annotated[Path | None, typer.Option(help="A recording whose voice to take.")] = None,
-    ref_text: Annotated[str | None, typer.Option(help="The words of the recording, exactly.")] = None,
+    ref_text: Annotated[
+        str | None, typer.Option(help="The words of the recording, exactly; families that read none need none.")
+    ] = None,
+    emotion: Annotated[str, typer.Option(help="How to speak, for families that take an instruction: MOSS.")] = "",
 ) -> None:
     """Speaks one sentence into a WAV file.
 
@@ -31,14 +34,16 @@ def generate(
     `elocution generate --text "the doctor visited the school" --output base.wav`
 
     `elocution generate --model runs/demo/best --text "the doctor visited the school" --output trained.wav`
+
+    `elocution generate --family moss … --emotion happy --ref-audio voice.wav --text "Here you are." --output happy.wav`
     """
     from transformers.utils.logging import disable_progress_bar
 
     from elocution.data.prompt_rows import VoiceSource
     from elocution.generate import speak
 
-    if (ref_audio is None) != (ref_text is None):
-        raise typer.BadParameter("--ref-audio and --ref-text belong together: a recording and its words")
+    if ref_text is not None and ref_audio is None:
+        raise typer.BadParameter("--ref-text is the words of a recording: give --ref-audio too")
     disable_progress_bar()
 
     spoken = speak(
@@ -52,6 +57,7 @@ def generate(
         temperature=temperature,
         seed=seed,
         speaker=speaker,
-        voice=VoiceSource(ref_text, ref_audio, None) if ref_text is not None else None,
+        voice=VoiceSource(ref_text or "", ref_audio, None) if ref_audio is not None else None,
+        emotion=emotion,
     )
     typer.echo(f"{output}: {spoken.duration_s:.2f} s")

@@ -12,9 +12,13 @@ from elocution.audio import read_audio
 from elocution.codecs.base import Codec
 from elocution.data.prompt_rows import VoiceSource
 from elocution.data.voice_cache import VoiceCache
+from elocution.errors import DataError
 from elocution.types import Voice
 
-__all__ = ["VoiceReader"]
+__all__ = ["SHORTEST_VOICE_S", "VoiceReader"]
+
+SHORTEST_VOICE_S = 0.1
+"""A recording must last this long: of less no voice can be heard."""
 
 
 class VoiceReader:
@@ -28,7 +32,7 @@ class VoiceReader:
     def read(self, source: VoiceSource) -> Voice:
         """Stored codes are taken as they are, whatever recording is named beside them.
 
-        Raises: DataError if the recording cannot be read; CodecError if it cannot be encoded.
+        Raises: DataError if the recording cannot be read or is too short; CodecError if it cannot be encoded.
         """
         codes = source.codes
         if codes is None:
@@ -44,6 +48,11 @@ class VoiceReader:
 
     def _codes(self, clip: Path | bytes) -> NDArray[np.int64]:
         audio = read_audio(clip)
+        if audio.duration_s < SHORTEST_VOICE_S:
+            raise DataError(
+                f"{clip if isinstance(clip, Path) else 'the recording'} lasts {audio.duration_s:.2f} s, in which no voice can "
+                f"be heard; take one of at least {SHORTEST_VOICE_S} s"
+            )
         if self._cache is None:
             return self._codec.encode(audio)
         recording = clip if isinstance(clip, bytes) else clip.read_bytes()

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elocution.errors import ConfigError
 from elocution.policies.base import ForcesCells, Policy
+from elocution.policies.prompt_parts import reads_manner
 from elocution.rollout.sglang_legal import legal_ranges, processor_string
 from elocution.rollout.sglang_protocol import (
     FinishedBecause,
@@ -330,8 +331,7 @@ def _utterance(text: str, language: str, policy: Policy, limits: Limits, instruc
         raise RequestError("empty_text", "the text has nothing to speak")
     if reason := policy.check_text(utterance):
         raise RequestError("unspeakable_text", reason)
-    plain = policy.prompt_ids(replace(utterance, instruction=""))
-    if utterance.instruction and np.array_equal(policy.prompt_ids(utterance), plain):
+    if utterance.instruction and not reads_manner(policy, utterance):
         raise RequestError("no_instructions", "this model takes no instruction: nothing of it reaches the prompt")
     return utterance
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from elocution.audio import read_audio
 from elocution.codecs.base import Codec
+from elocution.data.voices import SHORTEST_VOICE_S
 from elocution.errors import CodecError, DataError
 from elocution.serve.http import RequestError
 from elocution.types import Voice
@@ -30,7 +31,7 @@ _REMEMBERED = 64
 class ReferenceLimits:
     """Units: seconds; bytes of a file, as it is compressed."""
 
-    min_s: float = 0.1
+    min_s: float = SHORTEST_VOICE_S
     max_s: float = 60.0
     max_bytes: int = 16 << 20
 

@@ -13,16 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from elocution.assets import resolve_path
 from elocution.codecs.mel import MelSettings
+from elocution.codecs.tiny import TinyCodec
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.files import reporting_disk_errors
+from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.spoken_text import TaughtTexts
 from elocution.tiny.codebook import encode_corpus, fit_residual_codec
 from elocution.tiny.moss_layout import build_moss_policy, build_moss_tokenizer
 from elocution.tiny.moss_pretrain import lessons_of, pretrain_moss
+from elocution.tiny.moss_start import begin_as_llasa
 from elocution.tiny.sentences import WORDS, draw_sentences
 from elocution.tiny.speech import SAMPLE_RATE, SpeechCorpus
 from elocution.tiny.stages import kept_codec, kept_corpus, kept_folder, require_modules, spoken_corpus, write_prompts
@@ -38,11 +43,15 @@ _NEEDED = {"hibari": "hibari-tts", "pyworld": "pyworld", "sklearn": "scikit-lear
 
 @dataclass(frozen=True)
 class MossBuildSettings:
-    """How much of everything. Units: sentences, codes, clips, rows."""
+    """How much of everything. Units: sentences, codes, clips, rows. A model that begins as LLaSA has its sizes.
+
+    The voices of prompts are the neutral ones among the first `recordings` sentences that are not taught.
+    """
 
     taught: int = 17_400
     prompts: int = 2_000
     held_out: int = 600
+    recordings: int = 48
     num_codebooks: int = 4
     num_codes: int = 512
     codec_clips: int = 12_000
@@ -53,6 +62,7 @@ class MossBuildSettings:
     heads: int = 6
     kv_heads: int = 2
     max_positions: int = 512
+    begins_as_llasa: bool = True
     codec: MelSettings = MelSettings(frames_per_code=8)
     pretraining: PretrainSettings = PretrainSettings(batch_size=32, learning_rate=1.5e-3)
 
@@ -83,15 +93,20 @@ def build_moss(output: Path, settings: MossBuildSettings | None = None, *, worke
         _build(output, settings or MossBuildSettings(), workers or os.cpu_count() or 1)
 
 
-def utterances_of(sentences: Sequence[str], codes: Sequence[NDArray[np.int64]], *, seed: int) -> list[Utterance]:
+def utterances_of(
+    sentences: Sequence[str], codes: Sequence[NDArray[np.int64]], *, seed: int, recordings: range | None = None
+) -> list[Utterance]:
     """Each sentence in the voice of another one that has its role's voice in the style `neutral`, by its codes.
+
+    `recordings` are the sentences that may give their voice, or all.
 
     Raises: ValueError if a voice has fewer than two such sentences.
     """
+    recordings = range(len(sentences)) if recordings is None else recordings
     roles = [role_of(index) for index in range(len(sentences))]
-    by_voice = {voice: [i for i, role in enumerate(roles) if role == Role(voice, "neutral")] for voice in VOICES}
+    by_voice = {voice: [i for i in recordings if roles[i] == Role(voice, "neutral")] for voice in VOICES}
     if any(len(known) < 2 for known in by_voice.values()):
-        raise ValueError(f"{len(sentences)} sentences are too few to have each voice twice")
+        raise ValueError(f"{len(recordings)} sentences are too few to have each voice twice")
     generator = random.Random(seed)
     utterances = []
     for index, (sentence, role) in enumerate(zip(sentences, roles, strict=True)):
@@ -99,7 +114,8 @@ def utterances_of(sentences: Sequence[str], codes: Sequence[NDArray[np.int64]], 
         other = generator.choice(known)
         while other == index:
             other = generator.choice(known)
-        voice = Voice(f"{role.voice}-{other}", sentences[other], codes[other])
+        recording = Path("voices", f"{role.voice}-{other}.flac")
+        voice = Voice(recording.stem, sentences[other], codes[other], recording)
         utterances.append(Utterance(f"{index}", sentence, "en", voice, emotion=role.style))
     return utterances
 
@@ -121,11 +137,26 @@ def _build(output: Path, settings: MossBuildSettings, workers: int) -> None:
     )
     codes = encode_corpus(codec, corpus)
     utterances = utterances_of(sentences, codes, seed=settings.model_seed)
+    _write_prompts(output / "prompts", corpus, codes, settings)
+    kept_folder(output / "moss", "config.json", lambda folder: _moss(folder, utterances, codes, codec, settings))
+
+
+def _write_prompts(
+    folder: Path, corpus: SpeechCorpus, codes: Sequence[NDArray[np.int64]], settings: MossBuildSettings
+) -> None:
+    """Prompts in few voices, whose recordings lie beside them to be compared with."""
+    recordings = range(settings.taught, settings.taught + settings.recordings)
+    asked = utterances_of(corpus.sentences, codes, seed=settings.model_seed, recordings=recordings)
+    (folder / "voices").mkdir(parents=True, exist_ok=True)
+    for index in recordings:
+        role = role_of(index)
+        if role.style == "neutral":
+            path = folder / "voices" / f"{role.voice}-{index}.flac"
+            soundfile.write(path, corpus.clip(index), SAMPLE_RATE)
     parts = {"train": slice(settings.taught, -settings.held_out), "held-out": slice(-settings.held_out, None)}
     for name, part in parts.items():
-        rows = [_prompt_row(utterance) for utterance in utterances[part]]
-        write_prompts(output / "prompts" / f"{name.replace('-', '_')}.jsonl", name, rows)
-    kept_folder(output / "moss", "config.json", lambda folder: _moss(folder, utterances, codes, codec, settings))
+        rows = [_prompt_row(utterance) for utterance in asked[part]]
+        write_prompts(folder / f"{name.replace('-', '_')}.jsonl", name, rows)
 
 
 def _moss(
@@ -135,6 +166,7 @@ def _moss(
     codec: TinyResidualCodec,
     settings: MossBuildSettings,
 ) -> None:
+    llasa = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))
     policy = build_moss_policy(
         build_moss_tokenizer([*WORDS, *STYLES]),
         num_codebooks=codec.num_codebooks,
@@ -146,8 +178,11 @@ def _moss(
         frame_rate=codec.frame_rate,
         sample_rate=codec.sample_rate,
         max_positions=settings.max_positions,
+        rope_theta=llasa.llama.config.to_dict()["rope_parameters"]["rope_theta"],
         seed=settings.model_seed,
     )
+    if settings.begins_as_llasa:
+        begin_as_llasa(policy, codec, llasa, TinyCodec.from_pretrained(resolve_path("builtin:tiny-codec")))
     lessons = lessons_of(policy, utterances, codes)
     pretrain_moss(policy, lessons[: settings.taught], lessons[-settings.held_out :], settings.pretraining)
     TaughtTexts.of([utterance.text for utterance in utterances[: settings.taught]]).write(policy.tokenizer)
@@ -178,5 +213,6 @@ def _prompt_row(utterance: Utterance) -> dict[str, Any]:
         "language": utterance.language,
         "emotion": utterance.emotion,
         "prompt_text": utterance.voice.text,
+        "prompt_audio": str(utterance.voice.audio),
         "prompt_codes": utterance.voice.codes.tolist(),
     }

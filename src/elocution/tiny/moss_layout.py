@@ -30,16 +30,16 @@ _SPECIAL = {
     "audio_assistant_gen_slot_token_id": "<|audio_assistant_gen_slot|>",
     "audio_assistant_delay_slot_token_id": "<|audio_assistant_delay_slot|>",
 }
-_PIECES = r"\n+|\w+|[^\w\s]"
+# Lines of the user's turn are one token each, so that a prompt is mostly its words and its recording.
+_PIECES = r"<user_inst>\n|- [\w() ]+:\n(?:none\n)?|\n?</user_inst>|\n+|\w+|[^\w\s]"
 
 
 def build_moss_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
     """A word-level tokenizer that knows `words` and those of a prompt; the special tokens come last, as in the release."""
-    split = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(" +"), "removed"), pre_tokenizers.Split(Regex(_PIECES), "isolated")]
-    )
+    split = pre_tokenizers.Split(Regex(_PIECES), "removed", invert=True)
     lower = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex("[.,!?]"), "")])
-    frame = user_content(reference="[S1]:", language=" ".join(LANGUAGE_NAMES.values())) + " user assistant"
+    spoken = user_content(reference="[S1]:\n", instruction="", language=" ".join(LANGUAGE_NAMES.values()), text="")
+    frame = f"user\nassistant\n{user_content()}\n{spoken}"
     pieces = [piece for piece, _ in split.pre_tokenize_str(lower.normalize_str(frame))]
     texts = dict.fromkeys(["<unk>", *pieces, *words])
     backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(texts)}, unk_token="<unk>"))
@@ -67,6 +67,7 @@ def build_moss_policy(
     frame_rate: float,
     sample_rate: int,
     max_positions: int,
+    rope_theta: float = 1e6,
     seed: int,
 ) -> MossPolicy:
     """A freshly initialised model for `tokenizer`, whose MLPs are 8/3 as wide as its stream."""
@@ -82,7 +83,7 @@ def build_moss_policy(
             "num_key_value_heads": kv_heads,
             "head_dim": head_dim,
             "max_position_embeddings": max_positions,
-            "rope_theta": 1e6,
+            "rope_theta": rope_theta,
             "pad_token_id": tokenizer.pad_token_id,
             "eos_token_id": tokenizer.eos_token_id,
         },

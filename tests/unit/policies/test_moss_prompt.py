@@ -41,8 +41,8 @@ def test_a_prompt_without_a_voice_is_one_turn_of_the_user() -> None:
     text = decoded(policy, utterance)
     assert text.count("<|im_start|>") == 2
     assert text.endswith("<|im_start|> assistant \n")
-    assert "instruction : \n three \n" in text
-    assert "language : \n english \n - text : \n mary painted the house \n" in text
+    assert "- instruction:\n three \n" in text
+    assert "- language:\n english \n - text:\n mary painted the house \n" in text
     assert "<|audio_start|>" not in text  # the model must write it itself
     assert (policy.prompt_ids(utterance)[:, 1:] == 16).all()
 
@@ -57,7 +57,7 @@ def test_a_recording_is_an_earlier_turn_of_the_model() -> None:
     gen, delay = "<|audio_assistant_gen_slot|>", "<|audio_assistant_delay_slot|>"
     slots = " ".join(["<|audio_start|>", *[gen] * 3, *[delay] * 3, "<|audio_end|>"])
     assert turns[1] == f" assistant \n {slots} <|im_end|> \n "
-    assert "instruction : \n one \n" in turns[2]
+    assert "- instruction:\n one \n" in turns[2]
     assert "mary painted the house" in turns[2]
     assert [clip.tolist() for clip in split_frames(rows[:, 1:], 16)] == [CODES.tolist()]
     start = text.index("<|audio_start|>")
@@ -71,7 +71,7 @@ def test_the_other_form_has_the_recording_in_the_users_turn() -> None:
     text = " ".join(policy.tokenizer.convert_ids_to_tokens(rows[:, 0].tolist()))
     slot = "<|audio_user_slot|>"
     assert text.count("<|im_start|>") == 2
-    assert f"reference ( s ) : \n [ s1 ] : \n <|audio_start|> {' '.join([slot] * 6)} <|audio_end|> \n" in text
+    assert f"- reference(s):\n [ s1 ] : \n <|audio_start|> {' '.join([slot] * 6)} <|audio_end|> \n" in text
     assert [clip.tolist() for clip in split_frames(rows[:, 1:], 16)] == [CODES.tolist()]
 
 

@@ -7,21 +7,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedTokenizerBase
 
+from elocution.assets import resolve_path
+from elocution.audio import read_audio
 from elocution.codecs import load_codec
 from elocution.codecs.mel import MelSettings
+from elocution.codecs.tiny import TinyCodec
 from elocution.codecs.tiny_residual import TinyResidualCodec
 from elocution.data.prompts import load_prompts
 from elocution.data.voices import VoiceReader
-from elocution.errors import MissingDependency
+from elocution.errors import ConfigError, MissingDependency
 from elocution.policies import load_policy
+from elocution.policies.llasa import LlasaPolicy
 from elocution.policies.moss import MossPolicy
 from elocution.rollout.codec_fit import check_codec
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
 from elocution.testing.policies import small_moss
 from elocution.tiny.moss_build import MossBuildSettings, build_moss, role_of, utterances_of
+from elocution.tiny.moss_layout import build_moss_policy, build_moss_tokenizer
 from elocution.tiny.moss_pretrain import lesson_loss, lessons_of, pretrain_moss
+from elocution.tiny.moss_start import begin_as_llasa, nearest_codes
 from elocution.tiny.sentences import draw_sentences
 from elocution.tiny.speech import SpeechCorpus
 from elocution.tiny.teaching import PretrainSettings
@@ -32,10 +39,12 @@ SMALL = MossBuildSettings(
     taught=24,
     prompts=12,
     held_out=12,
+    recordings=24,
     num_codes=16,
     width=48,
     layers=1,
     heads=4,
+    begins_as_llasa=False,
     pretraining=PretrainSettings(epochs=8, batch_size=8, learning_rate=1e-2, warmup_steps=1),
 )
 
@@ -82,7 +91,10 @@ def test_the_recipe_makes_a_checkpoint_that_speaks_its_prompts(tmp_path: Path) -
         voices=VoiceReader(lambda: codec),
     ).utterances
     assert {utterance.emotion for utterance in prompts} <= set(STYLES)
-    assert all(utterance.voice is not None and utterance.voice.codes.shape[1] == 4 for utterance in prompts)
+    for utterance in prompts:  # each can be compared with the recording whose codes it has
+        assert utterance.voice is not None
+        assert utterance.voice.audio is not None
+        assert np.array_equal(utterance.voice.codes, codec.encode(read_audio(utterance.voice.audio)))
     groups = speaker.speak(prompts, [[(0,), (1,)]] * len(prompts))
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     assert all(
@@ -177,3 +189,56 @@ def test_what_ends_a_clip_is_taught_and_the_codes_of_that_row_are_not() -> None:
     changed[lesson.start + 7, 1] = 3  # codebook 0 in the row that ends the clip
     assert changed[lesson.start + 7, 0] == slots.delay_slot
     assert lesson.rows[lesson.start + 7, 1] == slots.pad_code
+
+
+def test_a_model_that_begins_as_llasa_knows_its_words_and_reads_entries_as_its_codes() -> None:
+    llasa = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))
+    llasa_codec = TinyCodec.from_pretrained(resolve_path("builtin:tiny-codec"))
+    pairs = torch.tensor([[3, 1], [700, 700], [2047, 0]])
+    books = torch.zeros(4, 3, 640)
+    books[0] = llasa_codec.centroids.float()[pairs].flatten(1)
+    codec = TinyResidualCodec(books, MelSettings(frames_per_code=8))
+    policy = build_moss_policy(
+        build_moss_tokenizer(["doctor", "calm"]),
+        num_codebooks=4,
+        codebook_size=3,
+        width=192,
+        layers=6,
+        heads=6,
+        kv_heads=2,
+        frame_rate=12.5,
+        sample_rate=16_000,
+        max_positions=512,
+        seed=0,
+    )
+    begin_as_llasa(policy, codec, llasa, llasa_codec)
+    words = llasa.llama.model.embed_tokens.weight
+
+    def word(tokenizer: PreTrainedTokenizerBase) -> int:
+        return int(tokenizer.encode("doctor", add_special_tokens=False)[0])
+
+    assert torch.equal(
+        policy.moss.language_model.embed_tokens.weight[word(policy.tokenizer)], words[word(llasa.tokenizer)]
+    )
+    codes = words[llasa.first_code_id + pairs]
+    assert torch.equal(policy.moss.emb_ext[0].weight[:3], codes.mean(dim=1))
+    assert torch.equal(policy.moss.head_weight(1)[:3], codes[:, 0])
+    # Vectors of one layer in, the same vectors out: only the sizes of queries and keys differ between the two.
+    states = torch.randn(1, 5, 192, generator=torch.Generator().manual_seed(0))
+    old, new = llasa.llama.model.layers[2], policy.moss.language_model.layers[2]
+    assert torch.equal(old.mlp(states), new.mlp(states))
+    queries = old.self_attn.q_proj(old.input_layernorm(states))
+    gains = new.self_attn.q_norm.weight
+    assert gains.std() == 0
+    assert gains[0].item() == pytest.approx(queries.square().mean().sqrt().item(), rel=0.2)
+
+
+def test_a_model_of_another_size_cannot_begin_as_llasa() -> None:
+    llasa = LlasaPolicy.from_pretrained(resolve_path("builtin:tiny-llasa"))
+    llasa_codec = TinyCodec.from_pretrained(resolve_path("builtin:tiny-codec"))
+    codec = TinyResidualCodec(torch.zeros(4, 16, 640), MelSettings(frames_per_code=8))
+    with pytest.raises(ConfigError, match="do not fit"):
+        begin_as_llasa(small_moss(), codec, llasa, llasa_codec)
+    odd = TinyResidualCodec(torch.zeros(4, 16, 400), MelSettings(frames_per_code=5))
+    with pytest.raises(ConfigError, match="cannot be cut"):
+        nearest_codes(odd, llasa_codec)
