@@ -21,7 +21,7 @@ class ParameterRule(StrictConfig):
 class TrainConfig(StrictConfig):
     """Steps, optimiser, checkpoints, processes and devices."""
 
-    steps: int = Field(default=22, ge=1)
+    steps: int = Field(default=26, ge=1)
     """Training steps; each draws new completions."""
     prompts_per_step: int = Field(default=16, ge=1)
     """Prompts of one step."""
