@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from elocution.audio import read_audio
 from elocution.data.prompt_files import RawRow, read_rows
 from elocution.data.prompt_rows import PromptRow, VoiceSource, check_row
-from elocution.data.voices import VoiceReader
+from elocution.data.voices import VoiceReader, read_recording
 from elocution.errors import CodecError, DataError
 from elocution.types import Utterance, Voice
 
@@ -98,5 +97,5 @@ def _voice(source: VoiceSource, voices: VoiceReader | None) -> Voice | None:
     if voices is not None:
         return voices.read(source)
     if source.codes is None and source.audio is not None:
-        read_audio(source.audio)
+        read_recording(source.audio)
     return None

@@ -13,12 +13,27 @@ from elocution.codecs.base import Codec
 from elocution.data.prompt_rows import VoiceSource
 from elocution.data.voice_cache import VoiceCache
 from elocution.errors import DataError
-from elocution.types import Voice
+from elocution.types import Audio, Voice
 
-__all__ = ["SHORTEST_VOICE_S", "VoiceReader"]
+__all__ = ["SHORTEST_VOICE_S", "VoiceReader", "read_recording"]
 
 SHORTEST_VOICE_S = 0.1
 """A recording must last this long: of less no voice can be heard."""
+
+
+def read_recording(source: Path | bytes) -> Audio:
+    """What `read_audio` reads, if it is long enough to hold a voice.
+
+    Raises: DataError if it is too short, or cannot be read.
+    """
+    audio = read_audio(source)
+    if audio.duration_s < SHORTEST_VOICE_S:
+        name = source if isinstance(source, Path) else "the clip"
+        raise DataError(
+            f"{name} lasts {audio.duration_s:.2f} s, in which no voice can be heard; take one of at least "
+            f"{SHORTEST_VOICE_S} s"
+        )
+    return audio
 
 
 class VoiceReader:
@@ -47,12 +62,7 @@ class VoiceReader:
         return self._known[key]
 
     def _codes(self, clip: Path | bytes) -> NDArray[np.int64]:
-        audio = read_audio(clip)
-        if audio.duration_s < SHORTEST_VOICE_S:
-            raise DataError(
-                f"{clip if isinstance(clip, Path) else 'the recording'} lasts {audio.duration_s:.2f} s, in which no voice can "
-                f"be heard; take one of at least {SHORTEST_VOICE_S} s"
-            )
+        audio = read_recording(clip)
         if self._cache is None:
             return self._codec.encode(audio)
         recording = clip if isinstance(clip, bytes) else clip.read_bytes()

@@ -41,7 +41,8 @@ def small_moss(
 ) -> MossPolicy:
     """A MossTTSDelay checkpoint that knows `SMALL_WORDS`; deterministic in `seed`.
 
-    Its heads are wider apart than random ones, so that a mistaken id or state shows in the log-probs.
+    Its heads are wider apart than random ones, so that a mistaken id or state shows in the log-probs; that of text less, so that
+    completions are of all kinds: with audio and without, long and short.
     """
     policy = build_moss_policy(
         build_moss_tokenizer(SMALL_WORDS),
@@ -54,10 +55,10 @@ def small_moss(
         frame_rate=12.5,
         sample_rate=24_000,
         max_positions=512,
-        seed=seed,
+        seed=seed + 2,
     )
     with torch.no_grad():
-        for parameter in policy.moss.lm_heads.parameters():
-            parameter.mul_(20)
+        for channel in range(policy.num_channels):
+            policy.moss.head_weight(channel).mul_(20 if channel else 7)
     policy.model.to(dtype).eval()
     return MossPolicy(policy.moss, policy.tokenizer, settings=settings)

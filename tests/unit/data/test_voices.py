@@ -150,6 +150,7 @@ BAD = [
     ({"prompt_text": "hello", "prompt_audio": "absent.wav"}, "its voice cannot be used: cannot read .*absent.wav"),
     ({"prompt_text": "hello", "prompt_audio": "empty.wav"}, "its voice cannot be used: cannot read .*empty.wav"),
     ({"prompt_text": "hello", "prompt_audio": "nan.wav"}, "samples that are no numbers"),
+    ({"prompt_text": "hello", "prompt_audio": "short.wav"}, "short.wav lasts 0.05 s"),
     ({"prompt_text": "hello", "prompt_audio": 5}, "'prompt_audio' must be a string"),
 ]
 
@@ -157,6 +158,7 @@ BAD = [
 @pytest.mark.parametrize("encoded", [True, False])
 def test_s81_a_voice_that_cannot_be_used_is_a_bad_row(tmp_path: Path, encoded: bool) -> None:
     (tmp_path / "empty.wav").write_bytes(b"")
+    soundfile.write(tmp_path / "short.wav", np.ones(800, np.float32), 16_000)
     soundfile.write(tmp_path / "nan.wav", np.full(8000, np.nan, np.float32), 16_000, subtype="FLOAT")
     rows = [{"text": "good"}, *({"text": "one", **row} for row, _ in BAD)]
     prompts = read(tmp_path / "p.jsonl", rows, VoiceReader(Loader()) if encoded else None, skip=True)
