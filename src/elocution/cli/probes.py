@@ -43,7 +43,7 @@ class Finding:
     detail: str
 
 
-def run_probes(limit_s: float = 60.0, needed_extra: str = "") -> list[Finding]:
+def run_probes(limit_s: float = 180.0, needed_extra: str = "") -> list[Finding]:
     """Starts the trials and collects what they find; one that crashes or hangs is found by name, and the rest go on.
 
     `needed_extra` counts as needed, others as optional.

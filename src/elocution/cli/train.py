@@ -148,7 +148,7 @@ class _Bars:
     def __call__(self, stage: str, done: int, total: int, metrics: dict[str, Any]) -> None:
         if stage not in self._bars:
             unit = "step" if stage == "train" else "clip"
-            self._bars[stage] = self._tqdm(total=total, initial=done - 1, desc=stage, unit=unit)
+            self._bars[stage] = self._tqdm(total=total, initial=max(0, done - 1), desc=stage, unit=unit)
         bar = self._bars[stage]
         bar.update(done - bar.n)
         if metrics.get("reward/mean") is not None:

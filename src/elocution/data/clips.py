@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ __all__ = ["Clip", "ClipSource", "open_clips"]
 
 _AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".mp3", ".opus", ".aiff"})
 _OPTIONAL = ("prompt_audio", "prompt_text", "description", "emotion", "control")
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _TEXT_SUFFIXES = (".txt", ".normalized.txt", ".lab")
 
 
@@ -199,9 +201,15 @@ def _open_dataset(source: str, path: Path, split: str) -> Any:
         if path.is_file() or (path.is_dir() and any(path.rglob("*.parquet"))):
             files = [str(path)] if path.is_file() else sorted(map(str, path.rglob("*.parquet")))
             return datasets.load_dataset("parquet", data_files=files, split="train")
+        if path.is_dir() and not any(path.iterdir()):
+            raise DataError(f"{source} is an empty folder")
         if path.is_dir():
             found: Any = datasets.load_from_disk(str(path))
             return found[split] if isinstance(found, datasets.DatasetDict) else found
+        if not _HUB_NAME.fullmatch(source):
+            raise DataError(
+                f"there is no file or folder {source}; a dataset on the Hugging Face Hub is named owner/name"
+            )
         return datasets.load_dataset(source, split=split)
     except (OSError, ValueError, KeyError, ConnectionError) as error:
         raise DataError(

@@ -78,6 +78,8 @@ class HeldOutEvaluator:
         """
         started = time.perf_counter()
         seeds = [[(_EVALUATION_STREAM, self._seed, index)] for index in range(len(self._utterances))]
+        if on_progress:
+            on_progress(0, len(seeds))  # it is drawn and decoded before the first clip can be judged
         groups = self._speaker.speak(self._utterances, seeds)
         rollouts = [group.rollouts[0] for group in groups]
         heard = self._transcribe_speech(rollouts, on_progress)
