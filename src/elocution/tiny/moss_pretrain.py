@@ -60,7 +60,11 @@ def pretrain_moss(
 
 
 def lesson_loss(policy: MossPolicy, lessons: Sequence[Lesson]) -> Tensor:
-    """Each channel's mean cross-entropy over what it may hold, nats, weighted "1,32". Rows that all share are read once."""
+    """Each channel's mean cross-entropy over what it may hold, nats, weighted "1,32". Rows that all share are read once.
+
+    The rows of prompts behind those are read as a model's own, so that the first text of an answer is taught among a few ids more
+    than it is drawn from.
+    """
     shared = _shared_rows(lessons)
     longest = max(len(lesson.rows) for lesson in lessons) - shared
     ids = torch.zeros(len(lessons), longest, policy.num_channels, dtype=torch.long)

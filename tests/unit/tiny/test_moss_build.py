@@ -174,7 +174,8 @@ def test_the_loss_of_lessons_is_the_same_together_and_with_shared_rows() -> None
     utterances[1] = replace(utterances[1], voice=None)  # begins otherwise: hardly any shared rows
     lessons = lessons_of(policy, utterances, codes)
     alone = [lesson_loss(policy, [lesson]).item() for lesson in lessons]
-    assert lesson_loss(policy, lessons).item() == pytest.approx(np.mean(alone), rel=1e-5)
+    # Not closer: from where on the end of a turn may stand is counted from the first row that is not shared.
+    assert lesson_loss(policy, lessons).item() == pytest.approx(np.mean(alone), rel=1e-4)
 
 
 def test_what_ends_a_clip_is_taught_and_the_codes_of_that_row_are_not() -> None:
