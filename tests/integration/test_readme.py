@@ -29,6 +29,7 @@ LONG = {
     "elocution eval --compare evals/base evals/mine",
     "elocution serve rewards",
     "elocution serve tts --model runs/mine/best",
+    "elocution watch runs/mine",
     "elocution verl my.toml --dry-run",
     "elocution tiny build --output build/tiny",
 }
