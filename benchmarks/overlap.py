@@ -32,7 +32,8 @@ class Times:
 
 def measure(max_lag: int, steps: int, skipped: int) -> Times:
     """A run of `steps`; the first `skipped` of them, which fill the pipeline, and the last, which drains it, are left out."""
-    settings = [f"train.max_lag={max_lag}", f"train.steps={steps}", "eval.sentences=8", "train.save_every=1000"]
+    lag = [f"train.max_lag={max_lag}", "algorithm.correction=token_truncate"]
+    settings = [*lag, f"train.steps={steps}", "eval.sentences=8", "train.save_every=1000"]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         train(load_config(None, settings), run)
