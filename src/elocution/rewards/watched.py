@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -142,6 +142,7 @@ class _Thread:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._last: Future[Any] | None = None
+        self._turn = Lock()
         self.has_ended = False
         self._thread = Thread(target=self._run, daemon=True, name="reward")
         self._thread.start()
@@ -151,11 +152,12 @@ class _Thread:
         return self._last is not None and not self._last.done()
 
     def call(self, work: Callable[[], Result], limit_s: float) -> Result:
-        """The result of `work`, or its error; _NoAnswer if there is neither after `limit_s` seconds."""
+        """The result of `work`, or its error; _NoAnswer if there is neither `limit_s` seconds after its turn came."""
         future: Future[Result] = Future()
-        self._last = future
-        self._jobs.put((future, work))
-        wait([future], limit_s)
+        with self._turn:
+            self._last = future
+            self._jobs.put((future, work))
+            wait([future], limit_s)
         if not future.done():
             raise _NoAnswer
         return future.result()

@@ -22,7 +22,7 @@ from elocution.audio import encode_wav
 from elocution.codecs.base import Codec
 from elocution.config.tree import CodecConfig, RewardConfig, RewardServerConfig
 from elocution.errors import CodecError, ElocutionError
-from elocution.rewards.base import Reward, score_all
+from elocution.rewards.base import Pending, Reward, StreamingReward, score_all, start_scoring
 from elocution.rollout.outcomes import classify_outcome
 from elocution.serve.batching import Batcher
 from elocution.serve.metrics import RewardMetrics
@@ -145,15 +145,46 @@ class ClipScorer:
         return sounds
 
     def _listen(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
-        try:
-            scores = score_all(self._reward, rollouts)
-        except ElocutionError as error:
-            logger.error("%s", error)
-            return [_failed(f"{type(error).__name__}: {error}") for _ in rollouts]
+        # One by one where the reward can, so that batches share its workers instead of waiting for each other.
+        streaming = self._reward if isinstance(self._reward, StreamingReward) else None
+        scores = self._score_together(rollouts) if streaming is None else _score_each(streaming, rollouts)
         self._metrics.gated.inc(
             sum(_cost_nothing(score, rollout) for score, rollout in zip(scores, rollouts, strict=True))
         )
         return [Verdict(score, rollout.outcome) for score, rollout in zip(scores, rollouts, strict=True)]
+
+    def _score_together(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        try:
+            return score_all(self._reward, rollouts)
+        except ElocutionError as error:
+            return [_unscored(error)] * len(rollouts)
+
+
+def _score_each(reward: StreamingReward, rollouts: Sequence[Rollout]) -> list[Score]:
+    """The scores of `rollouts`, the longest begun with first; what fails for one fails for it alone."""
+    begun: dict[int, Pending[Score]] = {}
+    scores: dict[int, Score] = {}
+    for index in sorted(range(len(rollouts)), key=lambda index: -_duration_s(rollouts[index])):
+        try:
+            begun[index] = start_scoring(reward, rollouts[index])
+        except ElocutionError as error:
+            scores[index] = _unscored(error)
+    for index, pending in begun.items():
+        try:
+            pending.wait(None)
+            scores[index] = pending.result()
+        except ElocutionError as error:
+            scores[index] = _unscored(error)
+    return [scores[index] for index in range(len(rollouts))]
+
+
+def _duration_s(rollout: Rollout) -> float:
+    return rollout.audio.duration_s if rollout.audio is not None else 0.0
+
+
+def _unscored(error: ElocutionError) -> Score:
+    logger.error("%s", error)
+    return Score(value=None, error=f"{type(error).__name__}: {error}")
 
 
 def _cost_nothing(score: Score, rollout: Rollout) -> bool:

@@ -4,6 +4,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -215,3 +216,16 @@ def test_s05_a_reward_that_hangs_when_it_begins_with_a_completion_ends(hang: Cal
 def test_a_reward_that_gives_no_score_for_one_completion_is_named() -> None:
     with pytest.raises(RewardError, match=r"OneByOne gave 0\.5, expected"):
         pending({"score": lambda: 0.5}).result()
+
+
+def test_the_limit_of_a_call_begins_with_its_turn() -> None:
+    """Callers of one reward that cannot work for both at once wait for each other, which is not the reward's slowness."""
+
+    def listen() -> list[Score]:
+        time.sleep(0.6)
+        return [Score(1.0)] * len(ROLLOUTS)
+
+    slow = WatchedReward("mine:Staged", lambda: Staged({"call": listen}), limit_s=1.0)
+    with slow as reward, ThreadPoolExecutor(3) as callers:
+        answers = [caller.result() for caller in [callers.submit(reward, ROLLOUTS) for _ in range(3)]]
+    assert [len(scores) for scores in answers] == [len(ROLLOUTS)] * 3

@@ -14,6 +14,7 @@ from elocution.assets import resolve_path
 from elocution.codecs import load_codec
 from elocution.config.tree import CodecConfig, RewardConfig, RewardServerConfig
 from elocution.errors import CodecError, RewardUnavailable
+from elocution.rewards.base import Pending
 from elocution.serve.metrics import RewardMetrics
 from elocution.serve.scoring import Clip, ClipScorer, ScoringQueue, Status, describe_version
 from elocution.types import Audio, Outcome, Rollout, Score
@@ -176,6 +177,52 @@ def test_a_reward_that_fails_gives_reasons_and_no_numbers() -> None:
     scorer = ClipScorer(Listener(fails=True), WatchedCodec(), RewardMetrics())
     (verdict,) = scorer([_clip(500)])
     assert (verdict.status, verdict.reason) == (Status.UNSCORED, "RewardUnavailable: the recogniser is down")
+
+
+class OneByOne(Listener):
+    """Begins with each clip by itself and answers once `company` of them have begun; text `fail` cannot begin."""
+
+    def __init__(self, company: int) -> None:
+        super().__init__()
+        self.company, self.begun = company, 0
+        self.all_begun = threading.Event()
+
+    def start(self, rollout: Rollout) -> Pending[Score]:
+        if rollout.utterance.text == "fail":
+            raise RewardUnavailable("the recogniser is down")
+        self.begun += 1
+        if self.begun == self.company:
+            self.all_begun.set()
+        return Awaited(self.all_begun, Score(float(self.begun)))
+
+
+@dataclass
+class Awaited:
+    ready: threading.Event
+    score: Score
+
+    def wait(self, wait_s: float | None) -> bool:
+        return self.ready.wait(10 if wait_s is None else wait_s)
+
+    def result(self) -> Score:
+        return self.score if self.ready.is_set() else Score(None, error="the other batch has not begun")
+
+
+def test_batches_share_a_reward_that_scores_one_by_one() -> None:
+    """Neither batch can end before the other has begun."""
+    queue = _queue(OneByOne(company=4), WatchedCodec(), max_batch_size=2, concurrent_batches=2)
+
+    async def ask() -> list[Status]:
+        return [verdict.status for verdict in await queue.score([_clip(500 + i, 600) for i in range(4)])]
+
+    assert asyncio.run(ask()) == [Status.SCORED] * 4
+
+
+def test_a_clip_that_cannot_begin_fails_alone_and_the_longest_begins_first() -> None:
+    scorer = ClipScorer(OneByOne(company=2), WatchedCodec(), RewardMetrics())
+    short, failed, long = scorer([_clip(500), _clip(500, text="fail"), _clip(500, 600, 700)])
+    assert (failed.status, failed.reason) == (Status.UNSCORED, "RewardUnavailable: the recogniser is down")
+    assert (long.score.value, short.score.value) == (1.0, 2.0)
 
 
 def test_the_version_changes_with_what_changes_scores_only() -> None:
