@@ -11,7 +11,7 @@ from elocution.errors import DataError
 from elocution.files import reporting_disk_errors, write_bytes_atomically
 from elocution.types import Audio
 
-__all__ = ["encode_wav", "find_audio_fault", "read_audio", "write_wav"]
+__all__ = ["check_audio_path", "encode_wav", "find_audio_fault", "read_audio", "write_audio", "write_wav"]
 
 
 def encode_wav(audio: Audio, *, exact: bool = False) -> bytes:
@@ -30,6 +30,34 @@ def write_wav(path: Path, audio: Audio) -> None:
     with reporting_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomically(path, encode_wav(audio))
+
+
+def check_audio_path(path: Path) -> None:
+    """Raises: DataError if libsndfile writes no such files as the suffix of `path` names."""
+    if _format_of(path) not in soundfile.available_formats():
+        raise DataError(
+            f"cannot write {path}: {path.suffix or 'a name without a suffix'} is no kind of audio file; "
+            "use .wav, .flac, .ogg or .mp3"
+        )
+
+
+def write_audio(path: Path, audio: Audio) -> None:
+    """Writes the kind of file that the suffix of `path` names; peaks above full scale are scaled down, not clipped.
+
+    Raises: DataError if that is no kind of audio file, or it cannot hold this sample rate; StorageError if the disk is full
+    or the place cannot be written.
+    """
+    check_audio_path(path)
+    buffer = io.BytesIO()
+    try:
+        soundfile.write(buffer, _within_full_scale(audio.samples), audio.sample_rate, format=_format_of(path))
+    except (soundfile.LibsndfileError, ValueError) as error:
+        raise DataError(f"cannot write {path}: {path.suffix} at {audio.sample_rate} Hz: {error}") from error
+    write_bytes_atomically(path, buffer.getvalue())
+
+
+def _format_of(path: Path) -> str:
+    return path.suffix.lower().removeprefix(".").upper()
 
 
 def _within_full_scale(samples: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,10 +1,10 @@
-"""One sentence, one WAV file: the loop's own renderer, engine and codec."""
+"""One sentence, one audio file: the loop's own renderer, engine and codec."""
 
 from functools import partial
 from pathlib import Path
 
 from elocution.assets import resolve_path
-from elocution.audio import write_wav
+from elocution.audio import check_audio_path, write_audio
 from elocution.codecs import load_codec
 from elocution.data.prompt_rows import VoiceSource
 from elocution.data.voices import VoiceReader
@@ -16,6 +16,7 @@ from elocution.policies.prompt_parts import reads_manner, reads_voice_words
 from elocution.rollout.codec_fit import check_codec
 from elocution.rollout.speak import Speaker
 from elocution.rollout.torch_engine import TorchEngine
+from elocution.text.language import check_language
 from elocution.train.checkpoint import verify_checkpoint
 from elocution.types import Audio, Outcome, Utterance
 
@@ -39,17 +40,19 @@ def speak(
     speaker: str = "",
     emotion: str = "",
 ) -> Audio:
-    """Speaks `text` into the WAV file `output` and returns the audio.
+    """Speaks `text` into the audio file `output`, of the kind that its suffix names, and returns the audio.
 
     `model` may also be a training checkpoint, which is verified first; `voice` is a recording whose voice it takes, with empty
     words where the family reads none; `speaker` a voice that the checkpoint was taught, `emotion` a feeling in words.
 
-    Raises: DataError if the checkpoint cannot speak the text or the folder of `output` is missing; StorageError if
-    `output` is no place for a file; EngineError if it gave no speech; the loaders' own errors.
+    Raises: DataError if the checkpoint cannot speak the text, the folder of `output` is missing or its suffix is unknown;
+    ConfigError if there is no such language; StorageError if `output` is no place for a file; EngineError if it gave no speech; the loaders' own errors.
     """
     if not output.absolute().parent.is_dir():
         raise DataError(f"cannot write {output}: the folder {output.parent} does not exist")
     check_replaceable(output)
+    check_audio_path(output)
+    check_language(language)
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -80,7 +83,7 @@ def speak(
     rollout = groups[0].rollouts[0]
     if rollout.audio is None or rollout.outcome is not Outcome.SPEECH:
         raise EngineError(f"the model gave no usable speech ({rollout.outcome}); try another --seed")
-    write_wav(output, rollout.audio)
+    write_audio(output, rollout.audio)
     return rollout.audio
 
 

@@ -2,6 +2,10 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +231,25 @@ def test_what_is_nothing_to_evaluate_is_refused(tmp_path: Path) -> None:
     assert run().exit_code == 2
     assert run("builtin:tiny-llasa", "--compare", "a", "b").exit_code == 2
     assert "holds no finished evaluation" in failure(run("--compare", "a", "b"), EvaluationError)
+
+
+@pytest.mark.parametrize("is_at_work", [False, True])
+def test_sigterm_ends_an_evaluation_with_one_line_and_no_result(
+    two_texts: Path, tmp_path: Path, is_at_work: bool
+) -> None:
+    folder = tmp_path / "evaluation"
+    sets = [word for setting in (*JUDGE, "eval.seeds=60") for word in ("--set", setting)]
+    asked = ["builtin:tiny-llasa", "--set-name", str(two_texts), "--output", str(folder)]
+    command = [sys.executable, "-m", "elocution", "eval", *asked, *sets]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("set two")
+        while is_at_work and not (folder / "clips-0.jsonl").is_file():
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            time.sleep(0.05)
+        process.terminate()
+        _, shown = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert shown.splitlines()[-1] == "stopped by SIGTERM"
+    assert "Traceback" not in shown
+    assert not (folder / "result.json").exists()

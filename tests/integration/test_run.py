@@ -192,6 +192,16 @@ def test_s79_a_used_directory_is_refused_and_untouched(whole: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()} == before
 
 
+def test_resuming_a_finished_run_says_so_and_changes_nothing(whole: Path) -> None:
+    before = {path: path.read_bytes() for path in whole.rglob("*.jsonl")}
+    done = elocution("train", "--output-dir", str(whole), "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "is finished: 6 steps; nothing is left to do" in done.stderr
+    wer = 100 * rows(whole / "evaluations.jsonl")[-1]["wer"]
+    assert f"held-out WER after: {wer:5.1f} %" in done.stdout
+    assert {path: path.read_bytes() for path in whole.rglob("*.jsonl")} == before
+
+
 def test_a_damaged_checkpoint_stops_the_resume_with_its_name(whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "damaged"
     shutil.copytree(whole, run, symlinks=True)
@@ -294,6 +304,8 @@ def test_generate_speaks_with_base_and_trained_weights(whole: Path, tmp_path: Pa
         (["--text", "the zebra ran", "--output", "a.wav"], "vocabulary: zebra, ran"),
         (["--text", "…", "--output", "a.wav"], "nothing to speak"),
         (["--text", "the school", "--output", "absent/a.wav"], "does not exist"),
+        (["--text", "the school", "--output", "a.mp4"], ".mp4 is no kind of audio file; use .wav, .flac, .ogg or .mp3"),
+        (["--text", "the school", "--output", "a"], "a name without a suffix is no kind of audio file"),
         (["--text", "the school", "--output", "a.wav", "--model", "absent"], "absent is no checkpoint folder"),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from elocution.audio import read_audio, write_wav
+from elocution.audio import read_audio, write_audio, write_wav
 from elocution.errors import DataError
 from elocution.types import Audio
 
@@ -39,3 +39,20 @@ def test_s81_a_file_without_a_sample_is_named(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", np.zeros(0), 8_000)
     with pytest.raises(DataError, match="has no samples"):
         read_audio(tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize("suffix", ["wav", "FLAC", "ogg", "mp3"])
+def test_the_suffix_says_what_kind_of_file_is_written(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{suffix}"
+    tone = (1.5 * np.sin(np.arange(16_000) * 2 * np.pi * 440 / 16_000)).astype(np.float32)
+    write_audio(path, Audio(tone, 16_000))
+    assert soundfile.info(path).format == suffix.upper()
+    heard = read_audio(path)
+    assert heard.sample_rate == 16_000
+    assert np.abs(np.fft.rfft(heard.samples)).argmax() * 16_000 / len(heard.samples) == pytest.approx(440, abs=2)
+
+
+def test_a_rate_that_a_kind_of_file_cannot_hold_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.mp3: \.mp3 at 12345 Hz"):
+        write_audio(tmp_path / "a.mp3", Audio(np.zeros(100, np.float32), 12_345))
+    assert not (tmp_path / "a.mp3").exists()

@@ -20,16 +20,41 @@ def validate(
         Path, typer.Argument(help="JSONL or parquet with `text`, and optionally `id`, `language` and a voice.")
     ],
     language: Annotated[list[str] | None, typer.Option(help="Languages allowed; repeatable. Default: en.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Checkpoint folder or builtin:NAME: also list what it cannot speak.")
+    ] = None,
+    family: Annotated[str, typer.Option(help="Model family of --model.")] = "llasa",
 ) -> None:
-    """Lists every bad row of a prompt file by line; the exit status is 1 if there is one."""
-    from elocution.data.prompts import load_prompts
+    """Lists every bad row of a prompt file by line; the exit status is 1 if there is one.
 
-    prompts = load_prompts(path, languages=language or ["en"], on_bad_row="skip", check_text=lambda utterance: None)
+    Examples:
+
+    `elocution data validate prompts.jsonl --language en --language zh`
+
+    `elocution data validate prompts.jsonl --model builtin:tiny-llasa` also finds words that the checkpoint was never taught.
+    """
+    from transformers.utils.logging import disable_progress_bar
+
+    from elocution.assets import resolve_path
+    from elocution.data.prompts import load_prompts
+    from elocution.policies import load_policy
+    from elocution.text.language import check_language
+
+    disable_progress_bar()
+    for code in language or ():
+        check_language(code)
+    policy = load_policy(family, resolve_path(model)) if model else None
+    prompts = load_prompts(
+        path,
+        languages=language or ["en"],
+        on_bad_row="skip",
+        check_text=policy.check_text if policy else lambda utterance: None,
+    )
     for row in prompts.skipped:
         typer.echo(str(row))
     typer.echo(f"{path}: {len(prompts.utterances)} usable rows, {len(prompts.skipped)} bad")
     if prompts.skipped:
-        raise DataError(f"{len(prompts.skipped)} bad rows in {path}")
+        raise DataError(f"{path} cannot be used as it is")
 
 
 @app.command()
@@ -68,7 +93,9 @@ def tokenize(
     from elocution.data.clips import open_clips
     from elocution.data.round_trip import USUAL_LIKENESS, decode_first
     from elocution.data.tokenize import TokenizeSettings, push_shards, tokenize_clips
+    from elocution.text.language import check_language
 
+    check_language(language)
     clips = open_clips(source, split=split, audio_column=audio_column, text_column=text_column, language=language)
     settings = TokenizeSettings(
         codec, resolve_path(codec_path), min_s=min_s, max_s=max_s, shard_size=shard_size, workers=workers

@@ -55,7 +55,9 @@ def cosyvoice2(
     from elocution.assets import resolve_path
     from elocution.data.recipe import SplitSettings, copy_to_url, prepare_recipe
     from elocution.data.recipe_rows import RecipeSettings
+    from elocution.text.language import check_language
 
+    check_language(language)
     done = prepare_recipe(
         resolve_path(str(source)),
         to,

@@ -87,8 +87,11 @@ def evaluate(
     if target is None:
         raise typer.BadParameter("name what to evaluate, or two evaluations with --compare")
     from elocution.eval.targets import find_target
+    from elocution.text.language import check_language
     from elocution.train.launcher import find_place
 
+    if language is not None:
+        check_language(language)
     place = find_place(os.environ)
     if place.rank:
         logging.getLogger().setLevel(logging.WARNING)

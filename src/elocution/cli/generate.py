@@ -10,7 +10,7 @@ __all__ = ["generate"]
 
 def generate(
     text: Annotated[str, typer.Option(help="What to say.")],
-    output: Annotated[Path, typer.Option(help="WAV file to write.")],
+    output: Annotated[Path, typer.Option(help="Audio file to write: .wav, .flac, .ogg or .mp3.")],
     model: Annotated[
         str, typer.Option(help="Checkpoint folder, a run's checkpoint (runs/R/best), or builtin:NAME.")
     ] = "builtin:tiny-llasa",
@@ -27,7 +27,7 @@ def generate(
     ] = None,
     emotion: Annotated[str, typer.Option(help="How to speak, for families that take an instruction: MOSS.")] = "",
 ) -> None:
-    """Speaks one sentence into a WAV file.
+    """Speaks one sentence into an audio file.
 
     Examples:
 

@@ -1,7 +1,9 @@
 """The command line's one entry point: parses, calls one function, prints. Errors end here."""
 
 import logging
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -70,8 +72,15 @@ def _options(
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
+def _end(number: int, frame: FrameType | None) -> None:
+    """Unwinds what is open; a run and the servers, once they are at work, have handlers of their own."""
+    typer.echo("stopped by SIGTERM", err=True)
+    sys.exit(128 + number)
+
+
 def main() -> None:
-    """Runs the command line; an expected error becomes one message and a non-zero status."""
+    """Runs the command line; an expected error becomes one message and a non-zero status, SIGTERM an orderly end."""
+    signal.signal(signal.SIGTERM, _end)
     try:
         app(standalone_mode=True)
     except ElocutionError as error:

@@ -116,8 +116,11 @@ def tts(
 
     SIGTERM or Ctrl-C ends it once the requests under way are answered. More in docs/serving.md.
     """
+    from transformers.utils.logging import disable_progress_bar
+
     with _naming_the_extra():
         from elocution.serve.tts_server import TtsSettings, serve_tts
+    disable_progress_bar()
     typer.echo("loading the model")
     settings = TtsSettings(
         model=model,

@@ -41,7 +41,9 @@ def train(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Print the resolved config, the batch arithmetic and the memory it takes; load no model."
+            "--dry-run",
+            help="Look up every part and the prompts, print the resolved config, the batch arithmetic and the memory it takes; "
+            "load no model.",
         ),
     ] = False,
 ) -> None:
@@ -81,12 +83,18 @@ def train(
     is_first = place.rank == 0
     if dry_run:
         if is_first:
+            from elocution.train.dry_run import check_parts, check_prompts
             from elocution.train.memory_plan import describe_memory
 
+            absent = check_parts(resolved)
+            prompts = check_prompts(resolved)
             typer.echo(dump_config(resolved))
             typer.echo(describe_batch(resolved))
+            for line in prompts:
+                typer.echo(line)
             typer.echo(describe_memory(resolved, processes=place.size))
-            if absent := list_absent(resolved):
+            absent += list_absent(resolved)
+            if absent:
                 typer.echo(f"not there yet: {', '.join(absent)}")
         return
     from transformers.utils.logging import disable_progress_bar

@@ -17,7 +17,8 @@ _PREFACE = """\
 
 Every key of a run's TOML file, with the default that holds where the file says nothing. A key is given in its section,
 or as `--set section.key=value` on the command line. An unknown key, a wrong type or a value out of range stops the run
-before it loads a model. `elocution train CONFIG --dry-run` prints the resolved config.
+before it loads a model. `elocution train CONFIG --dry-run` looks up every part, reads the prompts, and prints the
+resolved config.
 
 Made from `src/elocution/config/tree.py` by `make docs`; edit that file, not this one.
 """

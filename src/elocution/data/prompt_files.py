@@ -59,7 +59,7 @@ def _parse(line: bytes) -> dict[str, Any] | str:
     except UnicodeDecodeError:
         return "not UTF-8 text"
     except json.JSONDecodeError as error:
-        return f"malformed JSON: {error.msg} at column {error.colno}"
+        return f"malformed JSON (column {error.colno}): {error.msg}"
     except (ValueError, RecursionError) as error:  # a repeated key, thousands of digits or of nested brackets
         return f"unusable JSON: {error}"
     return row if isinstance(row, dict) else f"expected a JSON object, found {type(row).__name__}"

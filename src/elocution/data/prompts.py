@@ -8,10 +8,10 @@ from typing import Literal
 from elocution.data.prompt_files import RawRow, read_rows
 from elocution.data.prompt_rows import PromptRow, VoiceSource, check_row
 from elocution.data.voices import VoiceReader, read_recording
-from elocution.errors import CodecError, DataError
+from elocution.errors import CodecError, ConfigError, DataError
 from elocution.types import Utterance, Voice
 
-__all__ = ["BadRow", "PromptSet", "load_prompts"]
+__all__ = ["BadRow", "PromptSet", "check_split", "load_prompts"]
 
 _SHOWN = 10
 
@@ -25,15 +25,15 @@ class BadRow:
     reason: str
 
     def __str__(self) -> str:
-        place = f" row {self.line}" if self.path.suffix == ".parquet" else str(self.line)
-        return f"{self.path}:{place}: {self.reason}"
+        return f"{_place(self.path, self.line)}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class PromptSet:
-    """The usable rows of a file in its order, and those that were skipped."""
+    """The usable rows of a file in its order, where each stands, and those that were skipped."""
 
     utterances: tuple[Utterance, ...]
+    places: tuple[str, ...]
     skipped: tuple[BadRow, ...]
 
 
@@ -74,15 +74,46 @@ def load_prompts(
             continue
         places[found.id] = raw
         utterances.append(found)
+    count = f"{len(bad)} bad row{'s' if len(bad) > 1 else ''}"
     shown = "".join(f"\n  {row}" for row in bad[:_SHOWN])
     shown += f"\n  … and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
     if bad and on_bad_row == "stop":
-        raise DataError(
-            f'{len(bad)} bad rows in {path} (data.on_bad_row = "skip" leaves them out and lists them):{shown}'
-        )
+        raise DataError(f'{count} in {path} (data.on_bad_row = "skip" leaves them out and lists them):{shown}')
     if not utterances:
-        raise DataError(f"no usable row in {path}: {f'{len(bad)} bad rows:{shown}' if bad else 'it is empty'}")
-    return PromptSet(tuple(utterances), tuple(bad))
+        raise DataError(f"no usable row in {path}: {f'{count}:{shown}' if bad else 'it is empty'}")
+    named = tuple(_place(raw.path, raw.number) for raw in places.values())
+    return PromptSet(tuple(utterances), named, tuple(bad))
+
+
+def check_split(train: PromptSet, held_out: PromptSet, *, num_train: int, num_held_out: int) -> None:
+    """Sees that there are enough prompts of each kind, and that no held-out text is trained on.
+
+    Raises: ConfigError if there are fewer; DataError that names both places of a text if it is in both.
+    """
+    if len(train.utterances) < num_train:
+        raise ConfigError(
+            f"train.prompts_per_step is {num_train}, but data.train has only {len(train.utterances)} usable prompts"
+        )
+    if len(held_out.utterances) < num_held_out:
+        raise ConfigError(
+            f"eval.sentences is {num_held_out}, but data.held_out has only {len(held_out.utterances)} usable prompts"
+        )
+    trained = {each.text: place for each, place in zip(train.utterances, train.places, strict=True)}
+    shared = [
+        f"\n  {place} and {trained[each.text]}: {each.text!r:.80}"
+        for each, place in zip(held_out.utterances, held_out.places, strict=True)
+        if each.text in trained
+    ]
+    if shared:
+        more = f"\n  … and {len(shared) - _SHOWN} more" if len(shared) > _SHOWN else ""
+        raise DataError(
+            f"{len(shared)} held-out text{'s are' if len(shared) > 1 else ' is'} also trained on; remove them from one of the "
+            f"two files:{''.join(shared[:_SHOWN])}{more}"
+        )
+
+
+def _place(path: Path, line: int) -> str:
+    return f"{path}:{' row ' if path.suffix == '.parquet' else ''}{line}"
 
 
 def _utterance(row: PromptRow, voices: VoiceReader | None) -> Utterance | str:

@@ -11,7 +11,7 @@ from elocution.config.tree import MossSettings
 from elocution.policies.base import Policy
 from elocution.registry import build_part, import_part
 
-__all__ = ["FAMILIES", "PRECISIONS", "Policy", "load_policy"]
+__all__ = ["FAMILIES", "PRECISIONS", "Policy", "find_family", "load_policy"]
 
 FAMILIES = {
     "cosyvoice2": "elocution.policies.cosyvoice:CosyVoice2Policy",
@@ -42,6 +42,14 @@ _ATTRIBUTES = (
 )
 
 
+def find_family(family: str) -> Any:
+    """The class of `family`, a row of the table or `module:Class`; nothing is loaded.
+
+    Raises: ConfigError if there is no such family, or the class is none.
+    """
+    return import_part("model family", family, FAMILIES, methods=_METHODS)
+
+
 def load_policy(
     family: str,
     path: Path,
@@ -63,7 +71,7 @@ def load_policy(
     from elocution.policies.lora import is_adapter, load_adapter, read_base
     from elocution.policies.speech_tokens import PromptStyle
 
-    part = import_part("model family", family, FAMILIES, methods=_METHODS)
+    part = find_family(family)
     whole = resolve_path(read_base(path).path) if is_adapter(path) else path
     # A family of the user's own need not know of styles.
     style: dict[str, Any] = {"style": PromptStyle(speaker, language_tags or {})} if speaker or language_tags else {}

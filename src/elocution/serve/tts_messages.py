@@ -32,6 +32,7 @@ from elocution.serve.http import RequestError
 from elocution.serve.tts_engine import Drawn, Job
 from elocution.serve.tts_references import References
 from elocution.serve.tts_tags import read_tags
+from elocution.text.language import check_language
 from elocution.types import Completion, FinishReason, Utterance
 
 __all__ = ["GenerateJob", "Limits", "SpeechRequest", "generate_answers", "read_generate", "read_message", "read_speech"]
@@ -329,6 +330,10 @@ def _utterance(text: str, language: str, policy: Policy, limits: Limits, instruc
         raise RequestError("not_utf8", "the text is not valid UTF-8") from error
     if not any(character.isalnum() for character in text):
         raise RequestError("empty_text", "the text has nothing to speak")
+    try:
+        check_language(language)
+    except ConfigError as error:
+        raise RequestError("unknown_language", str(error)) from error
     if reason := policy.check_text(utterance):
         raise RequestError("unspeakable_text", reason)
     if utterance.instruction and not reads_manner(policy, utterance):

@@ -5,9 +5,10 @@ from functools import cache
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from elocution.errors import ConfigError
 from elocution.text.rules import ADDRESS
 
-__all__ = ["LATIN_LANGUAGES", "identify_language", "route_language"]
+__all__ = ["LATIN_LANGUAGES", "check_language", "identify_language", "route_language"]
 
 LATIN_LANGUAGES = ("en", "de", "fr", "es")
 _HAN = re.compile("[\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -28,6 +29,18 @@ def _latin_identifier() -> LanguageIdentifier:
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     identifier.set_languages(list(LATIN_LANGUAGES))
     return identifier
+
+
+def check_language(code: str) -> None:
+    """Raises: ConfigError with the code that was meant, if `code` is not that of a language that recognisers know."""
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES, TO_LANGUAGE_CODE
+
+    if code in LANGUAGES:
+        return
+    meant = TO_LANGUAGE_CODE.get(code.lower()) or TO_LANGUAGE_CODE.get(code.lower().replace("_", "-").split("-")[0])
+    meant = meant or (code.lower()[:2] if code.lower()[:2] in LANGUAGES else None)
+    hint = f"did you mean {meant!r}?" if meant else f"known are {', '.join(sorted(LANGUAGES))}"
+    raise ConfigError(f"there is no language {code!r:.40}; give its ISO 639-1 code: {hint}")
 
 
 def identify_language(text: str) -> tuple[str, float]:

@@ -42,5 +42,5 @@ def advice(rows: Sequence[Mapping[str, Any]], *, max_lag: int) -> str | None:
     shares = ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in busy.items())
     line = f"busy: {shares} of the time; the others wait for {slowest}, which {_REMEDIES[slowest]} would speed up"
     if max_lag == 0 and busy[slowest] < _BUSY:
-        line += "; train.max_lag = 1 would let the stages work while the learner does"
+        line += "; train.max_lag = 1 with algorithm.correction = 'token_truncate' would let the stages work while the learner does"
     return line

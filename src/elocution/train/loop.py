@@ -59,7 +59,7 @@ from elocution.train.recorder import (
     update_metrics,
 )
 from elocution.train.replay import write_batches
-from elocution.train.resume import checkpoint_to_resume
+from elocution.train.resume import checkpoint_to_resume, finished_evaluations
 from elocution.train.run_directory import RunDirectory
 from elocution.train.setup import Parts, build_parts, learner_settings
 from elocution.train.sharding import optimizer_state
@@ -105,7 +105,11 @@ def train(
     with ExitStack() as stack:
         with failing_together(world):  # the writer first: the others read what it has put in order
             run = stack.enter_context(RunDirectory(run_path, resume=resume, is_writer=world.rank == 0))
-            checkpoint = checkpoint_to_resume(run, config) if resume and run.is_writer else None
+            finished = finished_evaluations(run, config) if resume else None
+            checkpoint = checkpoint_to_resume(run, config) if resume and run.is_writer and not finished else None
+        if finished:
+            logger.info("%s is finished: %d steps; nothing is left to do", run.path, config.train.steps)
+            return RunSummary(run.path, config.train.steps, _recorded(finished[0]), _recorded(finished[-1]), None)
         with failing_together(world):
             if resume and not run.is_writer:
                 checkpoint = checkpoint_to_resume(run, config)
@@ -143,6 +147,10 @@ def train(
             stack.enter_context(tracking(run, config.log, described=described, step=step))
         stop = stack.enter_context(StopRequest())
         return _Run(config, run, parts, reward, judge, stop, report, world, courier).execute(checkpoint)
+
+
+def _recorded(row: dict[str, Any]) -> Evaluation:
+    return Evaluation(row["wer"], row["wer_low"], row["wer_high"], row, ())
 
 
 def _open_run(run: RunDirectory, config: RunConfig, parts: Parts) -> None:

@@ -1,6 +1,6 @@
 """Config -> the parts of a run, loaded and checked before anything is written."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from elocution.assets import resolve_path
 from elocution.codecs import load_codec
 from elocution.codecs.base import Codec
 from elocution.config.tree import ModelConfig, RunConfig
-from elocution.data.prompts import PromptSet, load_prompts
+from elocution.data.prompts import PromptSet, check_split, load_prompts
 from elocution.data.voice_cache import open_voice_cache
 from elocution.data.voices import VoiceReader
 from elocution.errors import ConfigError
@@ -83,7 +83,7 @@ def build_parts(
     Nothing is written into the run yet; once they are started, engines may use folders of their own in `run_path`. With
     `train.parallel = "fsdp"` and several processes in `world`, policy and reference are left in shards.
 
-    Raises: ConfigError if prompts overlap or do not suffice; the loaders' own errors.
+    Raises: ConfigError if prompts do not suffice; DataError if they overlap; the loaders' own errors.
     """
     models = _load_models(config.model, model_path, config.seed, device)
     policy = models.policy
@@ -123,7 +123,7 @@ def build_parts(
         )
         for path in (config.data.train, config.data.held_out)
     )
-    _check_prompts(config, train.utterances, held_out.utterances)
+    check_split(train, held_out, num_train=config.train.prompts_per_step, num_held_out=config.eval.sentences)
     settings = learner_settings(config, step=1, num_channels=policy.num_channels)
     return Parts(
         policy=policy,
@@ -256,21 +256,3 @@ def _load_models(config: ModelConfig, model_path: Path | None, seed: int, device
 
 def _save_whole(policy: Policy, path: str) -> None:
     policy.save_pretrained(path)
-
-
-def _check_prompts(config: RunConfig, train: Sequence[Utterance], held_out: Sequence[Utterance]) -> None:
-    if len(train) < config.train.prompts_per_step:
-        raise ConfigError(
-            f"train.prompts_per_step is {config.train.prompts_per_step}, "
-            f"but {config.data.train} has only {len(train)} usable prompts"
-        )
-    if len(held_out) < config.eval.sentences:
-        raise ConfigError(
-            f"eval.sentences is {config.eval.sentences}, but {config.data.held_out} has only {len(held_out)}"
-        )
-    shared = {utterance.text for utterance in train} & {utterance.text for utterance in held_out}
-    if shared:
-        raise ConfigError(
-            f"{len(shared)} held-out sentences are also training prompts, for example {sorted(shared)[0]!r}; "
-            "remove them from one of the two files"
-        )

@@ -1,18 +1,23 @@
 """The environment that veRL is installed in, looked at by its own Python."""
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from elocution.errors import MissingDependency
 from elocution.other_python import variables_for
 
 __all__ = ["INSTALL", "VerlEnvironment", "find_verl"]
 
+_SOURCE = Path(__file__).resolve().parents[3]
+_OURSELVES = shlex.quote(str(_SOURCE)) if (_SOURCE / "pyproject.toml").is_file() else "elocution"
+
 INSTALL = (
     "python -m venv verl-env && verl-env/bin/pip install 'verl[vllm]==0.9.1' TransferQueue cachetools httpx2 tomli-w && "
-    "verl-env/bin/pip install --no-deps elocution"
+    f"verl-env/bin/pip install --no-deps {_OURSELVES}"
 )
 """The commands that make an environment with veRL, its sampling engine, and what our reward needs there."""
 

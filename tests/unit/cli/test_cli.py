@@ -29,6 +29,68 @@ def test_dry_run_prints_config_and_arithmetic_and_makes_nothing(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
+def test_dry_run_counts_the_prompts_of_both_files() -> None:
+    shown = runner.invoke(app, ["train", "--dry-run"]).output
+    assert "data.train: 2000 prompts" in shown
+    assert "data.held_out: 600 prompts" in shown
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model.family=lasa", "there is no model family 'lasa'; did you mean 'llasa'?"),
+        ("codec.type=tony", "there is no codec 'tony'; did you mean 'tiny'?"),
+        ("reward.type=wer", "there is no reward 'wer'"),
+        ("reward.asr=pocketsphinx-bigrams", "did you mean 'pocketsphinx-bigram'?"),
+        ("eval.judge=pocketsphinx", "there is no recogniser 'pocketsphinx'"),
+        ("data.train={bad}", "bad.jsonl:2: malformed JSON (column "),
+        ("data.train={few}", "train.prompts_per_step is 16, but data.train has only 1 usable prompts"),
+    ],
+)
+def test_dry_run_refuses_what_the_run_would_refuse(setting: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"text": "one"}\n{"text": "two\n')
+    (tmp_path / "few.jsonl").write_text('{"text": "one"}\n')
+    given = setting.format(bad=tmp_path / "bad.jsonl", few=tmp_path / "few.jsonl")
+    result = runner.invoke(app, ["train", "--dry-run", "--set", given])
+    assert isinstance(result.exception, ElocutionError)
+    assert message in str(result.exception)
+
+
+def test_dry_run_lists_a_class_of_ones_own_that_is_not_there() -> None:
+    result = runner.invoke(app, ["train", "--dry-run", "--set", "codec.type=absent_module:Codec"])
+    assert result.exit_code == 0
+    assert "not there yet: codec.type = 'absent_module:Codec'" in result.output
+
+
+def test_validate_with_a_model_lists_words_that_it_was_never_taught(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"text": "the doctor visited the school"}\n{"text": "the zebra visited the school"}\n')
+    assert runner.invoke(app, ["data", "validate", str(prompts)]).exit_code == 0
+    result = runner.invoke(app, ["data", "validate", str(prompts), "--model", "builtin:tiny-llasa"])
+    assert isinstance(result.exception, ElocutionError)
+    assert f"{prompts}:2: words outside the checkpoint's vocabulary: zebra" in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["generate", "--text", "one", "--output", "said.wav"],
+        ["data", "validate", "prompts.jsonl"],
+        ["data", "tokenize", "clips", "--output", "codes"],
+        ["data", "prepare", "cosyvoice2", "rows.jsonl", "--to", "parquet"],
+    ],
+)
+@pytest.mark.parametrize(("code", "hint"), [("english", "did you mean 'en'?"), ("xx", "known are af, am, ar")])
+def test_an_unknown_language_is_refused_before_any_work(
+    command: list[str], code: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = runner.invoke(app, [*command, "--language", code])
+    assert isinstance(result.exception, ElocutionError), result.output
+    assert str(result.exception).startswith(f"there is no language '{code}'; give its ISO 639-1 code: {hint}")
+    assert not any(tmp_path.iterdir())
+
+
 def test_resume_needs_a_run() -> None:
     result = runner.invoke(app, ["train", "--resume"])
     assert result.exit_code == 2

@@ -1,8 +1,9 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from elocution.data.prompts import PromptSet, load_prompts
+from elocution.data.prompts import PromptSet, check_split, load_prompts
 from elocution.errors import DataError
 from elocution.types import Utterance
 
@@ -71,3 +72,15 @@ def test_nothing_usable_is_an_error_even_when_skipping(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent\.jsonl"):
         load_prompts(tmp_path / "absent.jsonl", languages=["en"], on_bad_row="stop", check_text=lambda u: None)
+
+
+def test_a_text_in_both_files_is_named_with_both_places(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "one"}\n\n{"text": "two", "id": "mine"}\n')
+    (tmp_path / "held.jsonl").write_text('{"text": "two"}\n{"text": "nine"}\n')
+    train, held_out = (
+        load_prompts(tmp_path / name, languages=["en"], on_bad_row="stop", check_text=lambda utterance: None)
+        for name in ("train.jsonl", "held.jsonl")
+    )
+    places = f"{tmp_path / 'held.jsonl'}:1 and {tmp_path / 'train.jsonl'}:3: 'two'"
+    with pytest.raises(DataError, match=re.escape(places)):
+        check_split(train, held_out, num_train=1, num_held_out=1)

@@ -30,5 +30,5 @@ def read_manifest(path: Path, *, language: str | None = None) -> EvalSet:
         voice = (row.voice.text, row.voice.audio, row.voice.codes) if row.voice else ("", None, None)
         items.append(EvalItem(row.id, row.text, row.language, *voice))
     if bad:
-        raise DataError(f"{len(bad)} bad rows in {path}: {name_some(bad)}")
+        raise DataError(f"{len(bad)} bad row{'s' if len(bad) > 1 else ''} in {path}: {name_some(bad)}")
     return build_set(path.stem, "manifest", path, items)
