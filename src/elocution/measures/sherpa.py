@@ -14,6 +14,7 @@ from elocution.types import Audio
 __all__ = ["SherpaParaformer", "SherpaSenseVoice", "sherpa_provider"]
 
 _SAMPLE_RATE = 16_000
+_SHORTEST_S = 0.1
 
 
 class SherpaSenseVoice:
@@ -68,8 +69,12 @@ class SherpaParaformer:
         return _decode(self._model, [audio])[0]
 
     def transcribe_all(self, clips: Sequence[Audio], languages: Sequence[str]) -> list[str]:
-        """What was said in each clip; Paraformer is not told the language."""
-        return _decode(self._model, clips)
+        """What was said in each clip; Paraformer is not told the language.
+
+        Each passes by itself: sherpa-onnx does not know how many words a shorter clip of a batch has, and hears some in the
+        padding behind it.
+        """
+        return [text for clip in clips for text in _decode(self._model, [clip])]
 
 
 def sherpa_provider(device: str, version: str) -> str:
@@ -100,10 +105,15 @@ def _files(folder: Path) -> tuple[str, str]:
 
 
 def _decode(recogniser: Any, clips: Sequence[Audio]) -> list[str]:
-    streams = []
+    """What was said in each clip; nothing in one that is shorter than a window of the model, which is not looked at."""
+    streams: list[Any] = []
     for clip in clips:
-        stream = recogniser.create_stream()
-        stream.accept_waveform(_SAMPLE_RATE, samples_at(clip, _SAMPLE_RATE))
-        streams.append(stream)
-    recogniser.decode_streams(streams)
-    return [str(stream.result.text).strip() for stream in streams]
+        samples = samples_at(clip, _SAMPLE_RATE)
+        if len(samples) < _SHORTEST_S * _SAMPLE_RATE:
+            streams.append(None)
+            continue
+        streams.append(recogniser.create_stream())
+        streams[-1].accept_waveform(_SAMPLE_RATE, samples)
+    if asked := [stream for stream in streams if stream is not None]:
+        recogniser.decode_streams(asked)
+    return ["" if stream is None else str(stream.result.text).strip() for stream in streams]
