@@ -135,14 +135,16 @@ def compare_seed_tts(
     return Comparison(count_edits(wanted, heard), unit, language, language, SEED_TTS_VERSION, wanted, heard)
 
 
-def compare_by(metric: str, normalizer: str, reference: str, hypothesis: str, language: str) -> Comparison:
+def compare_by(
+    metric: str, normalizer: str, reference: str, hypothesis: str, language: str, *, polyphones: bool = False
+) -> Comparison:
     """The comparison that a reward's `metric` and `normalizer` name.
 
     Raises: as the comparison itself.
     """
     if normalizer == "seed_tts":
         return compare_seed_tts(reference, hypothesis, language)
-    return compare(reference, hypothesis, language, unit=Unit(_METRICS[metric]))
+    return compare(reference, hypothesis, language, unit=Unit(_METRICS[metric]), polyphones=polyphones)
 
 
 def _spoken_language(reference: str, hypothesis: str, language: str) -> str:

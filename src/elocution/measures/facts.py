@@ -31,6 +31,7 @@ FACTS: Mapping[str, Fact] = {
     ),
     "phoneme_error_rate": Fact("phoneme edits per phoneme of the text", False, "phonemes"),
     "nll": Fact("nats per phoneme or token of the text, as its recogniser counts", False, "phonemes"),
+    "no_speech_probability": Fact("probability by Whisper that nobody speaks, 0 to 1", False, "phonemes"),
     "speaker_similarity": Fact("cosine with the reference clip, -1 to 1", True, "speaker"),
     "clap_similarity": Fact("cosine with the description, -1 to 1", True, "clap"),
     "clap_quality": Fact("cosine with `reward.clap_quality_text`, -1 to 1", True, "clap"),

@@ -115,13 +115,13 @@ class EcapaEncoder:
 
     def __init__(self, path: str = "", *, device: str = "cpu") -> None:
         folder = model_folder(path, _KEY, "the speaker encoder ecapa").absolute()
-        model_file(folder, "hyperparams.yaml")
         with without_torchaudio():
             speaker = import_optional(
                 "speechbrain.inference.speaker",
                 package="speechbrain",
                 install="pip install --no-deps speechbrain hyperpyyaml && pip install 'ruamel.yaml<0.19' joblib sentencepiece",
             )
+        model_file(folder, "hyperparams.yaml")
         # The released file names the hub as where its tensors are, and the package links what it reads into `savedir`.
         with without_torchaudio(), tempfile.TemporaryDirectory() as links:
             self._model: Any = speaker.EncoderClassifier.from_hparams(
