@@ -52,7 +52,7 @@ $(MEASURES_STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-measures
 	.venv-measures/bin/pip install --progress-bar on --constraint constraints.txt torch
 	.venv-measures/bin/pip install --progress-bar on --constraint constraints.txt --editable '.[dev,measures,faster-whisper,sherpa]'
-	.venv-measures/bin/pip install onnx joblib sentencepiece 'ruamel.yaml<0.19'
+	.venv-measures/bin/pip install --constraint constraints.txt onnx joblib sentencepiece 'ruamel.yaml<0.19' funasr
 	.venv-measures/bin/pip install --no-deps resemblyzer distillmos xls-r-sqa speechmos utmos-pytorch speechbrain hyperpyyaml
 	@touch $@
 
