@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from elocution.config.rewards import RewardConfig
-from elocution.errors import ConfigError
+from elocution.errors import ConfigError, Unverbalizable
 from elocution.measures.compare import Unit, compare
 from elocution.measures.error_rates import EditCounts
 from elocution.measures.facts import FACTS, Findings, SpokenText
@@ -88,11 +88,10 @@ class Listener:
             if transcript is not None and not likelihood.is_speech:
                 transcript = ""
         if transcript is not None and "recogniser" not in failures:
-            for name in self._wanted:
-                if name in _UNITS:
-                    edits[name] = compare(
-                        clip.text, transcript, clip.language, unit=_UNITS[name], polyphones=self._polyphones
-                    ).counts
+            try:
+                edits |= self._compared(clip, transcript)
+            except Unverbalizable as error:
+                failures["recogniser"] = describe(error)
         facts |= {name: counts.rate for name, counts in edits.items()}
         found = {name: value for name in self._wanted if (value := facts.get(name)) is not None}
         return Findings(
@@ -106,6 +105,13 @@ class Listener:
             edits={name: counts for name, counts in edits.items() if name in found},
             is_gated=heard.is_gated,
         )
+
+    def _compared(self, clip: SpokenText, transcript: str) -> dict[str, EditCounts]:
+        return {
+            name: compare(clip.text, transcript, clip.language, unit=unit, polyphones=self._polyphones).counts
+            for name, unit in _UNITS.items()
+            if name in self._wanted
+        }
 
 
 def _why_no_likelihood(heard: HeardClip) -> str:

@@ -219,6 +219,13 @@ def test_s09_a_measure_that_fails_leaves_the_others_standing(spoken: dict[str, A
     assert "broken" in found.failures["wer"]
 
 
+def test_s21_a_text_that_cannot_be_compared_leaves_the_other_measures_standing(spoken: dict[str, Audio]) -> None:
+    listen = build_listener(["wer", "cer", "f0_hz"], RewardConfig())
+    found = listen(SpokenText(next(iter(spoken.values())), "∫ f", "en", np.zeros((0, 1), np.int64)))
+    assert found.facts.keys() == {"f0_hz"}
+    assert "no reading for '∫'" in found.failures["wer"] == found.failures["cer"]
+
+
 def test_what_a_clip_has_nothing_of_is_absent_with_a_reason() -> None:
     listen = build_listener(["f0_hz", "rate"], RewardConfig())
     found = listen(SpokenText(Audio(np.zeros(16_000, np.float32), 16_000), "a", "en", np.zeros((1, 1), np.int64)))
