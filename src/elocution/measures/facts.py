@@ -43,6 +43,7 @@ FACTS: Mapping[str, Fact] = {
     "speech_share": Fact("share of the clip in which somebody speaks", None, "voice"),
     "speech_pause_share": Fact("share of the clip between two stretches of speech", None, "voice"),
     "f0_hz": Fact("Hz, median", None, "prosody"),
+    "f0_mean_hz": Fact("Hz, mean", None, "prosody"),
     "f0_spread": Fact("semitones, standard deviation", None, "prosody"),
     "energy_spread_db": Fact("dB, standard deviation", None, "prosody"),
     "rate": Fact("letters and digits per second", None, "prosody"),
