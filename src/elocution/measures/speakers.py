@@ -13,7 +13,7 @@ from elocution.measures.loudness import is_silent
 from elocution.measures.optional import NO_DEPS, import_optional, model_file, model_folder, without_torchaudio
 from elocution.measures.released import load_whole
 from elocution.measures.resample import samples_at
-from elocution.measures.sherpa import sherpa_provider
+from elocution.measures.sherpa import check_metadata, sherpa_provider
 from elocution.types import Audio
 
 __all__ = ["CamPlusEncoder", "EcapaEncoder", "ResemblyzerEncoder", "XVectorEncoder", "cosine_similarity"]
@@ -145,9 +145,9 @@ class CamPlusEncoder:
         files = sorted(entry.name for entry in folder.glob("*.onnx"))
         sherpa = import_optional("sherpa_onnx", package="sherpa-onnx", install="pip install 'elocution[sherpa]'")
         provider = sherpa_provider(device, sherpa.__version__)
-        config = sherpa.SpeakerEmbeddingExtractorConfig(
-            model=str(model_file(folder, *(files or ["campplus.onnx"]))), num_threads=1, provider=provider
-        )
+        model = model_file(folder, *(files or ["campplus.onnx"]))
+        check_metadata(model, ("framework", "output_dim", "sample_rate", "language"))
+        config = sherpa.SpeakerEmbeddingExtractorConfig(model=str(model), num_threads=1, provider=provider)
         self._extractor: Any = sherpa.SpeakerEmbeddingExtractor(config)
 
     def embed(self, clips: Sequence[Audio]) -> NDArray[np.float32]:

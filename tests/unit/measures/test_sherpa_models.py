@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from random_onnx import save_random_paraformer, save_random_sensevoice, save_random_speaker_model
 
-from elocution.errors import ConfigError
+from elocution.errors import CheckpointError, ConfigError
 from elocution.measures import BatchTranscriber, load_speaker_encoder, load_transcriber
 from elocution.types import Audio
 
@@ -68,6 +68,16 @@ def test_campplus_embeds_clips_of_unequal_length_as_alone(tmp_path: Path, spoken
     for clip, row in zip(clips, together, strict=True):
         np.testing.assert_allclose(encoder.embed([clip])[0], row, atol=1e-6)
     assert np.abs(together[0] - together[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("content", [b"", b"vocab_size", b"an export without what sherpa-onnx wants to know"])
+@pytest.mark.parametrize("name", ["sherpa-sensevoice", "sherpa-paraformer", "campplus"])
+def test_a_file_that_would_end_the_process_is_refused(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    (tmp_path / "tokens.txt").touch()
+    load = load_speaker_encoder if name == "campplus" else load_transcriber
+    with pytest.raises(CheckpointError, match=r"model\.onnx is (empty|no model exported for sherpa-onnx)"):
+        load(name, path=str(tmp_path))
 
 
 def test_a_folder_without_a_speaker_model_says_what_it_has(tmp_path: Path) -> None:
