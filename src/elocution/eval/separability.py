@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -188,12 +189,14 @@ def _corpus_error_rates(clips: Sequence[ScoredClip]) -> dict[str, float]:
 
 
 def _correlations(clean: Sequence[ScoredClip]) -> dict[str, float]:
-    """Spearman's rank correlation of each pair of parts."""
-    names = list(clean[0].score.parts) if clean else []
-    columns = {name: [clip.score.parts[name] for clip in clean] for name in names}
-    varying = [name for name in names if len(set(columns[name])) > 1]
-    return {
-        f"{one} ~ {other}": float(spearmanr(columns[one], columns[other]).statistic)
-        for index, one in enumerate(varying)
-        for other in varying[index + 1 :]
-    }
+    """Spearman's rank correlation of each pair of parts, over the clips that have both."""
+    names = list(dict.fromkeys(name for clip in clean for name in clip.score.parts))
+    found: dict[str, float] = {}
+    for one, other in combinations(names, 2):
+        pairs = [
+            (parts[one], parts[other]) for parts in (clip.score.parts for clip in clean) if {one, other} <= parts.keys()
+        ]
+        ours, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
+        if len(set(ours)) > 1 and len(set(theirs)) > 1:
+            found[f"{one} ~ {other}"] = float(spearmanr(ours, theirs).statistic)
+    return found

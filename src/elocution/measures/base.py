@@ -44,12 +44,14 @@ class Likelihood:
     `nll` is the negative log-likelihood of the text, nats per unit of it, lower is better; infinite if the clip is too
     short to hold the text. Units are what the scorer counts in, phonemes or tokens: `num_wanted` make up the text,
     `num_heard` were heard, whichever they were. `phonemes` are the edits between the two where the units are phonemes.
+    `no_speech` is the probability that nobody speaks, where the scorer gives one.
     """
 
     nll: float
     num_wanted: int
     num_heard: int
     phonemes: EditCounts | None = None
+    no_speech: float | None = None
 
     @property
     def is_speech(self) -> bool:

@@ -7,10 +7,16 @@ from typing import Any
 
 from elocution.errors import Unverbalizable
 from elocution.measures.error_rates import EditCounts, count_edits
-from elocution.text.language import route_language
+from elocution.text.language import holds_script_of, route_language
 from elocution.text.lattice import Decision, nearest_readings
 from elocution.text.markup import strip_markup
-from elocution.text.normalize import NORMALIZER_VERSION, pair_readings, simplify, why_unverbalizable
+from elocution.text.normalize import (
+    NORMALIZER_VERSION,
+    compares_characters,
+    pair_readings,
+    simplify,
+    why_unverbalizable,
+)
 from elocution.text.pinyin import pinyin_slots
 from elocution.text.seed_tts import SEED_TTS_VERSION, seed_tts_units
 
@@ -78,7 +84,7 @@ def compare(
 
     Raises: Unverbalizable if the reference cannot be spoken.
     """
-    routed = _spoken_language(reference, language)
+    routed = _spoken_language(reference, hypothesis, language)
     pairing = pair_readings(reference, hypothesis, routed)
     wanted, heard, decisions = pairing.reference, pairing.hypothesis, pairing.decisions
     if unit is Unit.PHONEME:
@@ -129,17 +135,26 @@ def compare_seed_tts(
     return Comparison(count_edits(wanted, heard), unit, language, language, SEED_TTS_VERSION, wanted, heard)
 
 
-def compare_by(metric: str, normalizer: str, reference: str, hypothesis: str, language: str) -> Comparison:
+def compare_by(
+    metric: str, normalizer: str, reference: str, hypothesis: str, language: str, *, polyphones: bool = False
+) -> Comparison:
     """The comparison that a reward's `metric` and `normalizer` name.
 
     Raises: as the comparison itself.
     """
     if normalizer == "seed_tts":
         return compare_seed_tts(reference, hypothesis, language)
-    return compare(reference, hypothesis, language, unit=Unit(_METRICS[metric]))
+    return compare(reference, hypothesis, language, unit=Unit(_METRICS[metric]), polyphones=polyphones)
 
 
-def _spoken_language(reference: str, language: str) -> str:
+def _spoken_language(reference: str, hypothesis: str, language: str) -> str:
+    """The language of the reference; `language` after all where the reference has none of its characters ("iPhone 15 Pro"),
+    but was heard in them ("iPhone十五 Pro").
+    """
     if reason := why_unverbalizable(reference, language):
         raise Unverbalizable(reason)
-    return route_language(strip_markup(reference), language)
+    routed = route_language(strip_markup(reference), language)
+    if routed != language and compares_characters(language) and not compares_characters(routed):
+        heard = strip_markup(hypothesis)
+        return language if holds_script_of(language, heard) else routed
+    return routed

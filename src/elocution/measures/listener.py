@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from elocution.config.rewards import RewardConfig
-from elocution.errors import ConfigError
+from elocution.errors import ConfigError, Unverbalizable
 from elocution.measures.compare import Unit, compare
 from elocution.measures.error_rates import EditCounts
 from elocution.measures.facts import FACTS, Findings, SpokenText
@@ -36,14 +36,17 @@ def build_listener(wanted: Collection[str], config: RewardConfig, device: str = 
     by = {FACTS[name].by for name in wanted} | ({"voice"} if config.require_speech else set())
     hear = build_hearing(config, words="recogniser" in by, likelihood="phonemes" in by, device=device)
     rest = sorted(by - {"recogniser", "phonemes"})
-    return Listener(tuple(wanted), hear, {name: build_source(name, config, device) for name in rest})
+    measures = {name: build_source(name, config, device) for name in rest}
+    return Listener(tuple(wanted), hear, measures, polyphones=config.polyphones)
 
 
 class Listener:
     """Measures clips, together or one by one."""
 
-    def __init__(self, wanted: tuple[str, ...], hear: Hear, measures: Mapping[str, Measure]) -> None:
-        self._wanted, self._hear, self._measures = wanted, hear, measures
+    def __init__(
+        self, wanted: tuple[str, ...], hear: Hear, measures: Mapping[str, Measure], *, polyphones: bool = False
+    ) -> None:
+        self._wanted, self._hear, self._measures, self._polyphones = wanted, hear, measures, polyphones
 
     def __call__(self, clip: SpokenText) -> Findings:
         """The findings of one clip."""
@@ -75,6 +78,7 @@ class Listener:
             facts["hallucination"] = float(is_hallucination(transcript, clip.text, clip.language))
         if likelihood is not None:
             facts["nll"] = likelihood.nll if np.isfinite(likelihood.nll) else None
+            facts["no_speech_probability"] = likelihood.no_speech
             if heard.is_gated:
                 facts["phoneme_error_rate"] = 1.0  # all deleted, however many there are
             elif likelihood.phonemes is not None:
@@ -84,9 +88,10 @@ class Listener:
             if transcript is not None and not likelihood.is_speech:
                 transcript = ""
         if transcript is not None and "recogniser" not in failures:
-            for name in self._wanted:
-                if name in _UNITS:
-                    edits[name] = compare(clip.text, transcript, clip.language, unit=_UNITS[name]).counts
+            try:
+                edits |= self._compared(clip, transcript)
+            except Unverbalizable as error:
+                failures["recogniser"] = describe(error)
         facts |= {name: counts.rate for name, counts in edits.items()}
         found = {name: value for name in self._wanted if (value := facts.get(name)) is not None}
         return Findings(
@@ -101,6 +106,13 @@ class Listener:
             is_gated=heard.is_gated,
         )
 
+    def _compared(self, clip: SpokenText, transcript: str) -> dict[str, EditCounts]:
+        return {
+            name: compare(clip.text, transcript, clip.language, unit=unit, polyphones=self._polyphones).counts
+            for name, unit in _UNITS.items()
+            if name in self._wanted
+        }
+
 
 def _why_no_likelihood(heard: HeardClip) -> str:
     """Why a likelihood lacks one of its facts, where it does."""
@@ -108,4 +120,6 @@ def _why_no_likelihood(heard: HeardClip) -> str:
         return "there is no speech in the clip, so nothing listened to it"
     if heard.likelihood is not None and not np.isfinite(heard.likelihood.nll):
         return "the clip is too short, or too long, to hold the text"
-    return "the recogniser of reward.nll does not count phonemes; hama does"
+    return (
+        "the recogniser of reward.nll does not say so; hama counts phonemes, whisper gives a probability of no speech"
+    )

@@ -1,13 +1,17 @@
 """Packages and checkpoint folders that a measure needs and that need not be there: what to install or set where they are not."""
 
+import contextlib
 import importlib
+import sys
+import types
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from elocution.errors import ConfigError, MissingDependency
 
-__all__ = ["NO_DEPS", "import_optional", "model_file", "model_folder"]
+__all__ = ["NO_DEPS", "import_optional", "model_file", "model_folder", "without_torchaudio"]
 
 NO_DEPS = "pip install 'elocution[measures]' && pip install --no-deps"
 """How to install packages whose own requirements cannot be met beside this version of torch, or need a compiler."""
@@ -25,6 +29,19 @@ def import_optional(module: str, *, package: str, install: str) -> Any:
     except ImportError as error:
         lacks = f" (it lacks {error.name})" if error.name and error.name != module.partition(".")[0] else ""
         raise MissingDependency(f"the package {package!r} is not installed{lacks}; run: {install}") from error
+
+
+@contextlib.contextmanager
+def without_torchaudio() -> Iterator[None]:
+    """Lets packages be imported that import torchaudio but do not need it here; PyPI's builds of it do not fit every torch."""
+    absent = "torchaudio" not in sys.modules
+    if absent:
+        sys.modules["torchaudio"] = types.ModuleType("torchaudio")
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules["torchaudio"]
 
 
 def model_folder(path: str, key: str, what: str) -> Path:

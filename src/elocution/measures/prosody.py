@@ -19,11 +19,12 @@ _FULL_SCALE = 0.999
 class Prosody:
     """Measures of one clip; a value is None where the clip has nothing to take it from.
 
-    Units: Hz; semitones around the clip's median; dB; letters and digits per second between the first and the last sound;
+    Units: Hz, median (`f0_hz`), which octave errors do not move, and mean; semitones around the clip's median; dB; letters and digits per second between the first and the last sound;
     shares of the clip, of which `pause` counts silences of 150 ms or more between sounds, and `silence` all silence.
     """
 
     f0_hz: float | None
+    f0_mean_hz: float | None
     f0_spread: float | None
     energy_spread_db: float | None
     rate: float | None
@@ -47,6 +48,7 @@ def measure_prosody(audio: Audio, text: str) -> Prosody:
     where = np.flatnonzero(sounding)
     return Prosody(
         f0_hz=float(np.median(f0)) if len(f0) else None,
+        f0_mean_hz=float(f0.mean()) if len(f0) else None,
         f0_spread=float(np.std(12 * np.log2(f0 / np.median(f0)))) if len(f0) > 1 else None,
         energy_spread_db=float(np.std(levels[sounding])) if len(where) > 1 else None,
         rate=count_letters(text) / _between_ends_s(where) if len(where) else None,

@@ -3,8 +3,6 @@
 import contextlib
 import io
 import pickle
-import sys
-import types
 import warnings
 from collections.abc import Iterator
 
@@ -12,7 +10,7 @@ import torch
 
 from elocution.errors import CheckpointError
 from elocution.measures.loudness import is_silent
-from elocution.measures.optional import NO_DEPS, import_optional, model_file, model_folder
+from elocution.measures.optional import NO_DEPS, import_optional, model_file, model_folder, without_torchaudio
 from elocution.measures.resample import samples_at
 from elocution.types import Audio
 
@@ -36,7 +34,7 @@ class DistillMos:
     """
 
     def __init__(self) -> None:
-        with _without_torchaudio(), contextlib.redirect_stdout(io.StringIO()):
+        with without_torchaudio(), contextlib.redirect_stdout(io.StringIO()):
             package = import_optional("distillmos", package="distillmos", install=f"{NO_DEPS} distillmos xls-r-sqa")
             self._model = package.ConvTransformerSQAModel().eval().requires_grad_(False)
 
@@ -111,16 +109,3 @@ def _without_future_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
-
-
-@contextlib.contextmanager
-def _without_torchaudio() -> Iterator[None]:
-    """distillmos imports torchaudio for its command line alone, and PyPI's builds of it do not fit every torch."""
-    absent = "torchaudio" not in sys.modules
-    if absent:
-        sys.modules["torchaudio"] = types.ModuleType("torchaudio")
-    try:
-        yield
-    finally:
-        if absent:
-            del sys.modules["torchaudio"]

@@ -1,5 +1,6 @@
 """Speaker encoders, and how alike two voices are. Each embeds a clip by its own length, so that no padding is heard."""
 
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,10 +10,10 @@ from numpy.typing import NDArray
 from transformers import AutoFeatureExtractor, WavLMForXVector
 
 from elocution.measures.loudness import is_silent
-from elocution.measures.optional import NO_DEPS, import_optional, model_file, model_folder
+from elocution.measures.optional import NO_DEPS, import_optional, model_file, model_folder, without_torchaudio
 from elocution.measures.released import load_whole
 from elocution.measures.resample import samples_at
-from elocution.measures.sherpa import sherpa_provider
+from elocution.measures.sherpa import check_metadata, sherpa_provider
 from elocution.types import Audio
 
 __all__ = ["CamPlusEncoder", "EcapaEncoder", "ResemblyzerEncoder", "XVectorEncoder", "cosine_similarity"]
@@ -47,6 +48,19 @@ def _embed_each(
     clips: Sequence[Audio], embed: Callable[[NDArray[np.float32]], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
     return _unit_rows([embed(_voiced_samples(clip)) for clip in clips])
+
+
+def _embed_by_length(
+    clips: Sequence[Audio], embed: Callable[[NDArray[np.float32]], torch.Tensor]
+) -> NDArray[np.float32]:
+    """Embeddings of clips, those of one length together. Shapes: `embed` takes samples [N, S] and gives [N, D]."""
+    samples = [_voiced_samples(clip) for clip in clips]
+    rows: dict[int, NDArray[np.float32]] = {}
+    for length in sorted({len(own) for own in samples}):
+        members = [index for index, own in enumerate(samples) if len(own) == length]
+        embedded = embed(np.stack([samples[index] for index in members])).float().cpu().numpy()
+        rows |= dict(zip(members, embedded, strict=True))
+    return _unit_rows([rows[index] for index in range(len(samples))])
 
 
 class ResemblyzerEncoder:
@@ -84,36 +98,43 @@ class XVectorEncoder:
 
     @torch.inference_mode()
     def embed(self, clips: Sequence[Audio]) -> NDArray[np.float32]:
-        samples = [_voiced_samples(clip) for clip in clips]
-        rows: dict[int, NDArray[np.float32]] = {}
-        for length in sorted({len(own) for own in samples}):
-            members = [index for index, own in enumerate(samples) if len(own) == length]
-            inputs = self._features(
-                [samples[index] for index in members], sampling_rate=_SAMPLE_RATE, return_tensors="pt"
-            )
-            embedded = self._model(inputs.input_values.to(self._model.device)).embeddings.float().cpu().numpy()
-            rows |= dict(zip(members, embedded, strict=True))
-        return _unit_rows([rows[index] for index in range(len(samples))])
+        def pass_together(rows: NDArray[np.float32]) -> torch.Tensor:
+            inputs = self._features(list(rows), sampling_rate=_SAMPLE_RATE, return_tensors="pt")
+            embedded: torch.Tensor = self._model(inputs.input_values.to(self._model.device)).embeddings
+            return embedded
+
+        return _embed_by_length(clips, pass_together)
 
 
 class EcapaEncoder:
-    """speechbrain's ECAPA-TDNN from a folder such as `spkrec-ecapa-voxceleb`; lengths go with the batch."""
+    """speechbrain's ECAPA-TDNN from a folder such as `spkrec-ecapa-voxceleb`.
+
+    Clips of one length pass together; others by themselves: speechbrain is told their lengths, but its convolutions reach
+    into the padding behind a clip, and move the embedding.
+    """
 
     def __init__(self, path: str = "", *, device: str = "cpu") -> None:
-        folder = model_folder(path, _KEY, "the speaker encoder ecapa")
-        speaker = import_optional(
-            "speechbrain.inference.speaker", package="speechbrain", install="pip install speechbrain"
-        )
-        self._model: Any = speaker.EncoderClassifier.from_hparams(
-            source=str(folder), savedir=str(folder), run_opts={"device": device}
-        )
+        folder = model_folder(path, _KEY, "the speaker encoder ecapa").absolute()
+        with without_torchaudio():
+            speaker = import_optional(
+                "speechbrain.inference.speaker",
+                package="speechbrain",
+                install="pip install --no-deps speechbrain hyperpyyaml && pip install 'ruamel.yaml<0.19' joblib sentencepiece",
+            )
+        model_file(folder, "hyperparams.yaml")
+        # The released file names the hub as where its tensors are, and the package links what it reads into `savedir`.
+        with without_torchaudio(), tempfile.TemporaryDirectory() as links:
+            self._model: Any = speaker.EncoderClassifier.from_hparams(
+                source=str(folder),
+                savedir=links,
+                overrides={"pretrained_path": str(folder)},
+                overrides_must_match=False,
+                run_opts={"device": device},
+            )
 
     @torch.inference_mode()
     def embed(self, clips: Sequence[Audio]) -> NDArray[np.float32]:
-        samples = [torch.from_numpy(np.array(_voiced_samples(clip))) for clip in clips]
-        padded = torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
-        lengths = torch.tensor([len(own) / padded.shape[1] for own in samples])
-        return _unit_rows(list(self._model.encode_batch(padded, lengths)[:, 0].float().cpu().numpy()))
+        return _embed_by_length(clips, lambda rows: self._model.encode_batch(torch.from_numpy(rows))[:, 0])
 
 
 class CamPlusEncoder:
@@ -124,9 +145,9 @@ class CamPlusEncoder:
         files = sorted(entry.name for entry in folder.glob("*.onnx"))
         sherpa = import_optional("sherpa_onnx", package="sherpa-onnx", install="pip install 'elocution[sherpa]'")
         provider = sherpa_provider(device, sherpa.__version__)
-        config = sherpa.SpeakerEmbeddingExtractorConfig(
-            model=str(model_file(folder, *(files or ["campplus.onnx"]))), num_threads=1, provider=provider
-        )
+        model = model_file(folder, *(files or ["campplus.onnx"]))
+        check_metadata(model, ("framework", "output_dim", "sample_rate", "language"))
+        config = sherpa.SpeakerEmbeddingExtractorConfig(model=str(model), num_threads=1, provider=provider)
         self._extractor: Any = sherpa.SpeakerEmbeddingExtractor(config)
 
     def embed(self, clips: Sequence[Audio]) -> NDArray[np.float32]:

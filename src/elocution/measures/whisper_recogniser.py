@@ -57,7 +57,8 @@ class WhisperRecogniser:
         for hearing, text in zip(self._hear(clips, texts, languages), texts, strict=True):
             words = _words(hearing)
             nll = math.inf if hearing.nll is None else hearing.nll
-            found.append((words, Likelihood(nll, len(text.strip()) + 1, len(words) + 1 if words else 0)))
+            counts = (len(text.strip()) + 1, len(words) + 1 if words else 0)
+            found.append((words, Likelihood(nll, *counts, no_speech=hearing.no_speech)))
         return found
 
     def _hear(self, clips: Sequence[Audio], texts: Sequence[str] | None, languages: Sequence[str]) -> list[Hearing]:

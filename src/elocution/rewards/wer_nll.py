@@ -120,7 +120,7 @@ class WordListener:
 
     def __init__(self, config: RewardConfig, device: str = "cpu") -> None:
         self._hear = build_hearing(config, words=True, likelihood=True, device=device)
-        self._compared = partial(compare_by, config.metric, config.normalizer)
+        self._compared = partial(compare_by, config.metric, config.normalizer, polyphones=config.polyphones)
         self._voice = build_source("voice", config, device) if config.require_speech else None
 
     def __call__(self, clip: SaidText) -> Heard:

@@ -117,7 +117,7 @@ def _evaluation(path: Path, name: str, step: int, wer: float, pitch_hz: float, n
         "share_above_half": wer / 3,
         "runaway_share": 0.0,
         "mean_duration_s": 1.75,
-        "normalizer": "spoken-1",
+        "normalizer": "spoken-2",
         "duration_s": 20.0,
         "sentences": [[edit, 10] for edit in edits],
         "probes": probes,

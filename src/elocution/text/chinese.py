@@ -5,14 +5,38 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from elocution.text.english import integer_readings as english_integer
-from elocution.text.rules import NUMBER, Rule, distinct, one, products, symbol_rule, unit_pattern, web_rule
+from elocution.text.rules import (
+    NUMBER,
+    Rule,
+    amounts_of,
+    distinct,
+    one,
+    products,
+    range_rule,
+    symbol_rule,
+    unit_pattern,
+    web_rule,
+)
 
 __all__ = ["RULES", "integer_readings"]
 
 _DIGITS = "零一二三四五六七八九"
-_CURRENCIES = {"¥": "元", "￥": "元", "$": "美元", "€": "欧元", "£": "英镑", "₩": "韩元"}
+_SIGNS = {"¥": "元", "￥": "元", "$": "美元", "€": "欧元", "£": "英镑", "₩": "韩元"}
+_CODES = {"RMB": "人民币", "CNY": "人民币", "USD": "美元", "US$": "美元", "EUR": "欧元", "HK$": "港元", "NT$": "新台币"}
+_CURRENCIES = {**_SIGNS, **_CODES}
+_OTHER_NAMES = {
+    "元": ("块", "块钱", "人民币"),
+    "人民币": ("元", "块", "块钱"),
+    "美元": ("美金", "刀"),
+    "港元": ("港币",),
+    "新台币": ("台币",),
+}
 _UNITS = {
-    "km/h": ("公里每小时", "千米每小时"),
+    "m^2": ("平方米", "平米", "平方"),
+    "km^2": ("平方公里", "平方千米"),
+    "cm^2": ("平方厘米",),
+    "m^3": ("立方米", "立方"),
+    "km/h": ("公里每小时", "千米每小时", "每小时{}公里", "每小时{}千米", "时速{}公里"),
     "km": ("公里", "千米"),
     "cm": ("厘米", "公分"),
     "mm": ("毫米",),
@@ -21,7 +45,7 @@ _UNITS = {
     "ml": ("毫升",),
     "gb": ("gb", "吉字节"),
     "mb": ("mb", "兆"),
-    "°c": ("摄氏度", "度"),
+    "°c": ("摄氏度", "度", "摄氏{}度"),
     "°": ("度",),
     "m": ("米",),
     "g": ("克", "g"),
@@ -50,9 +74,10 @@ _SYMBOLS = {
     "^": ("",),
     "√": ("根号",),
     "π": ("派", "pi"),
-    **{sign: (name,) for sign, name in _CURRENCIES.items()},
+    **{sign: (name,) for sign, name in _SIGNS.items()},
 }
 _WEB = {
+    "www": ("www", "三w", "w w w", "万维网"),
     ".": ("点", "dot"),
     "/": ("斜杠",),
     ":": ("冒号",),
@@ -129,33 +154,58 @@ def _month_day(match: re.Match[str]) -> list[list[str]]:
 
 def _clock(match: re.Match[str]) -> list[list[str]]:
     hour, minute = [*integer_readings(str(int(match[1])))], int(match[2])
+    if second := match["second"]:
+        minutes, seconds = (products(["", "零"], integer_readings(str(int(part)))[:2]) for part in (match[2], second))
+        return [hour, ["点"], minutes, ["分"], seconds, ["秒"]]
     if minute == 0:
-        return [hour, ["点", "点整", "点钟"]]
+        return [hour, ["点", "点整", "点钟", "时"]]
     said = integer_readings(str(minute))[0]
     minutes = [said, f"{said}分"] if minute >= 10 else [f"零{said}", f"零{said}分", f"{said}分"]
     minutes += {15: ["一刻"], 30: ["半"], 45: ["三刻"]}.get(minute, [])
-    return [hour, ["点"], minutes]
+    return [hour, ["点", "时"], minutes]
 
 
 def _money(match: re.Match[str]) -> list[list[str]]:
-    name, amount, scale = _CURRENCIES[match[1]], match[2], match[3] or ""
-    names = [name, "块", "块钱", "人民币"] if name == "元" else [name]
+    name, amount, scale = _CURRENCIES[match[1].upper()], match[2], match[3] or ""
+    names = [name, *_OTHER_NAMES.get(name, ())]
     whole, _, fraction = amount.replace(",", "").partition(".")
     said = products(_number(amount)[:6], [scale], names)
     if fraction and not scale:
         tenths, cents = int(fraction[0]), int(fraction[1:2] or 0)
         coins = (_DIGITS[tenths] + "角" if tenths else "零") + (_DIGITS[cents] + "分" if cents else "")
-        said += products(integer_readings(whole)[:3], names[:2], [coins, coins.replace("角", "毛"), _DIGITS[tenths]])
+        short = [coins.removesuffix("分"), coins.replace("角", "毛").removesuffix("分")] if cents else [_DIGITS[tenths]]
+        said += products(integer_readings(whole)[:3], names[:2], [coins, coins.replace("角", "毛"), *short])
+    said += products([name, match[1]], _number(amount)[:6], [scale]) if match[1].isalpha() else []
     return one(said)
 
 
+def _scaled(match: re.Match[str]) -> list[list[str]]:
+    """Tens of thousands or more with one decimal: 2.5万 is 两万五."""
+    whole, tenth, scale = match.groups()
+    return one(
+        [
+            *products(_number(f"{whole}.{tenth}"), [scale]),
+            *products(integer_readings(whole)[:4], [scale + _DIGITS[int(tenth)]]),
+        ]
+    )
+
+
 def _percent(match: re.Match[str]) -> list[list[str]]:
-    return one(products(["百分之"], _number(match[1])))
+    said = products(["百分之"], _number(match[1]))
+    return one([*said, "百分之百", "百分百"] if match[1] == "100" else said)
 
 
 def _fraction(match: re.Match[str]) -> list[list[str]]:
     top, bottom = integer_readings(match[1])[0], integer_readings(match[2])[0]
-    return one([f"{bottom}分之{top}", f"{top}比{bottom}", f"{top}除以{bottom}", f"{top}斜杠{bottom}", f"{top}{bottom}"])
+    days = [f"{top}月{bottom}日", f"{top}月{bottom}号"] if int(match[1]) <= 12 and int(match[2]) <= 31 else []
+    return one(
+        [f"{bottom}分之{top}", f"{top}比{bottom}", f"{top}除以{bottom}", f"{top}斜杠{bottom}", f"{top}{bottom}", *days]
+    )
+
+
+def _mixed(match: re.Match[str]) -> list[list[str]]:
+    parts = {"1/2": ["又二分之一", "个半", "点五"], "1/4": ["又四分之一"], "3/4": ["又四分之三"]}
+    return one(products(integer_readings(match[1]), parts[match[2]]))
 
 
 def _power(match: re.Match[str]) -> list[list[str]]:
@@ -171,16 +221,24 @@ def _telephone(match: re.Match[str]) -> list[list[str]]:
     return one([by_digit, by_digit.replace("一", "幺"), *(integer_readings(digits) if match.group() == digits else ())])
 
 
+def _unit(match: re.Match[str]) -> list[list[str]]:
+    return one(amounts_of(_number(match["amount"]), _UNITS[match["unit"].lower()]))
+
+
 def _rule(name: str, pattern: str, read: Callable[[re.Match[str]], Sequence[Sequence[str]]]) -> Rule:
     return Rule(name, re.compile(pattern, re.IGNORECASE), read)
 
 
+_MONEY = "|".join(map(re.escape, sorted(_CURRENCIES, key=len, reverse=True)))
+_BETWEEN = ["到", "至", "", "减", "比", "杠"]
 RULES = (
     web_rule(_WEB, integer_readings),
-    _rule("unit", rf"({NUMBER})\s?m\^2(?!\d)", lambda m: [_number(m[1]), ["平方米", "平米", "平方"]]),
-    _rule("power", r"\^(\d)(?!\d)", _power),
+    range_rule(_BETWEEN, units=_UNITS, signs=_CURRENCIES),
+    _rule("range", r"(?<=\d)\s?[-–—~]\s?(?=\d{4}年)", lambda m: [_BETWEEN]),
+    _rule("unit", rf"(?P<amount>{NUMBER})\s?(?P<unit>{unit_pattern(u for u in _UNITS if '^' in u)})(?!\d)", _unit),
+    _rule("power", r"\^(\d{1,3})(?!\d)", _power),
     _rule("sign", r"(?<![\w.])-(?=[$¥€£₩]?\d)", lambda m: [["负", "零下"]]),
-    _rule("money", rf"([{re.escape(''.join(_CURRENCIES))}])\s?({NUMBER})([万亿])?", _money),
+    _rule("money", rf"(?<![a-z])({_MONEY})\s?({NUMBER})([万亿])?", _money),
     _rule("date", r"(\d{4})[-/.年](\d{1,2})[-/.月](\d{1,2})(?:[日号]|(?!\d))", _month_day),
     _rule("date", r"(?<!\d)()(\d{1,2})月(\d{1,2})[日号]", _month_day),
     _rule(
@@ -188,14 +246,17 @@ RULES = (
         r"(?<!\d)(\d{4}|\d{2})(?=年(?!前|后|间|内|多|里|级|龄|代))|(?<!\d)([12]\d{3})(?=年)",
         lambda m: _year(m) if m[1] else one([*integer_readings(m[2])]),
     ),
-    _rule("time", r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?!\d)", _clock),
+    _rule("time", r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?::(?P<second>[0-5]\d))?(?![\d:])", _clock),
+    _rule("time", r"(?<!\d)([01]?\d|2[0-4])点([0-5]\d)分?(?P<second>(?!))?(?![\d:])", _clock),
     _rule("telephone", r"(?<!\d)1[3-9]\d{9}(?!\d)|(?<!\d)0\d{2,3}-\d{7,8}(?!\d)", _telephone),
-    _rule("range", r"(?<=\d)\s?[-–—~]\s?(?=\d)", lambda m: [["到", "至", "", "减", "比", "杠"]]),
+    _rule("range", r"(?<=\d)\s?[-–—~]\s?(?=\d)", lambda m: [_BETWEEN]),
+    _rule("number", r"(?<![\d.,])(\d{1,4})\.(\d)([万亿])", _scaled),
+    _rule("fraction", r"(?<![\d/.,])(\d+) (1/2|1/4|3/4)(?![\d/])", _mixed),
     _rule("percent", rf"({NUMBER})\s?%", _percent),
     _rule(
         "unit",
         rf"(?P<amount>{NUMBER})\s?(?P<unit>{unit_pattern(_UNITS)})(?![a-z])",
-        lambda m: [_number(m["amount"]), list(_UNITS[m["unit"].lower()])],
+        _unit,
     ),
     _rule("fraction", r"(?<![\d/])(\d{1,3})\s?/\s?([1-9]\d{0,2})(?![\d/])", _fraction),
     _rule("score", r"(?<=\d)\s?[:]\s?(?=\d)", lambda m: [["比", ""]]),

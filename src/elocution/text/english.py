@@ -5,7 +5,8 @@ from functools import cache
 
 from num2words import num2words
 
-from elocution.text.rules import Rule, distinct, one, products, symbol_rule, unit_pattern, web_rule
+from elocution.text.english_words import ABBREVIATIONS, CURRENCIES, SCALES, SINGULAR, SYMBOLS, UNITS, WEB
+from elocution.text.rules import Rule, distinct, one, products, range_rule, symbol_rule, unit_pattern, web_rule
 
 __all__ = ["RULES", "integer_readings"]
 
@@ -13,104 +14,6 @@ _MONTHS = "january february march april may june july august september october n
 _SHORT_MONTHS = {month[:3]: month for month in _MONTHS} | {"sept": "september"}
 _MONTH = "(" + "|".join(sorted([*_MONTHS, *_SHORT_MONTHS], key=len, reverse=True)) + r")\b\.?"
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
-_CURRENCIES = {
-    "$": ("dollar", "dollars", "cent", "cents"),
-    "£": ("pound", "pounds", "penny", "pence"),
-    "€": ("euro", "euros", "cent", "cents"),
-    "¥": ("yen", "yen", "sen", "sen"),
-    "₩": ("won", "won", "jeon", "jeon"),
-    "₹": ("rupee", "rupees", "paisa", "paise"),
-}
-_SCALES = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion", "tn": "trillion"}
-_UNITS = {
-    "km/h": ("kilometers per hour", "kilometers an hour", "k m h"),
-    "m/s": ("meters per second", "meters a second"),
-    "mph": ("miles per hour", "miles an hour", "m p h"),
-    "km": ("kilometers", "k m"),
-    "cm": ("centimeters", "c m"),
-    "mm": ("millimeters", "m m"),
-    "kg": ("kilograms", "kilos", "k g"),
-    "mg": ("milligrams",),
-    "lbs": ("pounds",),
-    "lb": ("pounds",),
-    "oz": ("ounces",),
-    "ml": ("milliliters", "m l"),
-    "ghz": ("gigahertz",),
-    "mhz": ("megahertz",),
-    "khz": ("kilohertz",),
-    "hz": ("hertz",),
-    "kb": ("kilobytes", "k b"),
-    "mb": ("megabytes", "megs", "m b"),
-    "gb": ("gigabytes", "gigs", "g b"),
-    "tb": ("terabytes", "t b"),
-    "kw": ("kilowatts", "k w"),
-    "°c": ("degrees celsius", "degrees centigrade", "degrees c", "degrees"),
-    "°f": ("degrees fahrenheit", "degrees f", "degrees"),
-    "°": ("degrees",),
-    "ft": ("feet",),
-    "m": ("meters", "m"),
-    "g": ("grams", "g"),
-    "min": ("minutes",),
-    "sec": ("seconds",),
-    "hrs": ("hours",),
-}
-_SINGULAR = {"feet": "foot", "hertz": "hertz"}
-_ABBREVIATIONS = {
-    "mr": ("mister",),
-    "mrs": ("missus", "misses"),
-    "dr": ("doctor", "drive"),
-    "prof": ("professor",),
-    "st": ("saint", "street"),
-    "vs": ("versus",),
-    "etc": ("et cetera",),
-    "approx": ("approximately",),
-    "dept": ("department",),
-}
-_SYMBOLS = {
-    "+": ("plus", ""),
-    "=": ("equals", "is", "equal", "is equal to"),
-    "×": ("times", "by", "multiplied by"),
-    "÷": ("divided by",),
-    "<": ("less than", "is less than", ""),
-    ">": ("greater than", "is greater than", ""),
-    "≤": ("less than or equal to", "is less than or equal to"),
-    "≥": ("greater than or equal to", "is greater than or equal to"),
-    "≈": ("approximately", "is approximately", "approximately equals"),
-    "±": ("plus or minus", "plus minus"),
-    "%": ("percent", "per cent"),
-    "&": ("and",),
-    "@": ("at",),
-    "#": ("", "hash", "hashtag", "number", "sharp", "pound"),
-    "/": ("", "slash", "over", "per", "or", "divided by"),
-    "*": ("", "times", "star", "asterisk"),
-    "_": ("", "underscore"),
-    "~": ("", "about", "tilde"),
-    "|": ("", "pipe"),
-    "^": ("", "to the"),
-    "√": ("square root of", "the square root of"),
-    "π": ("pi",),
-    "$": ("dollars", "dollar"),
-    "€": ("euros", "euro"),
-    "£": ("pounds", "pound"),
-    "¥": ("yen",),
-    "₩": ("won",),
-    "₹": ("rupees", "rupee"),
-}
-_WEB = {
-    ".": ("dot", "point", "period"),
-    "/": ("slash", "forward slash"),
-    ":": ("colon",),
-    "-": ("dash", "hyphen", ""),
-    "_": ("underscore",),
-    "@": ("at",),
-    "?": ("question mark",),
-    "=": ("equals",),
-    "&": ("and", "ampersand"),
-    "+": ("plus",),
-    "%": ("percent",),
-    "#": ("hash",),
-    "~": ("tilde",),
-}
 
 
 def _spoken(number: int, to: str = "cardinal") -> str:
@@ -128,6 +31,8 @@ def integer_readings(digits: str) -> tuple[str, ...]:
         " ".join(_spoken(int(d)) for d in digits),
         " ".join("oh" if d == "0" else _spoken(int(d)) for d in digits),
     ]
+    if digits.startswith("00") and len(digits) == 3:
+        by_digit += [f"double {zero} {_spoken(int(digits))}" for zero in ("oh", "zero")]
     if len(digits) > 15 or (len(digits) > 1 and digits[0] == "0"):
         return tuple(distinct(by_digit))
     number = int(digits)
@@ -181,7 +86,8 @@ def _is_number(digits: str, reading: str) -> bool:
 
 def _ordinal(match: re.Match[str]) -> list[list[str]]:
     said = _spoken(int(match[1].replace(",", "")), "ordinal")
-    return one([_without_and(said), said])
+    short = ["hundred" + said[11:]] if said.startswith("one hundred ") else []
+    return one([_without_and(said), said, *short, *map(_without_and, short)])
 
 
 def _decade(match: re.Match[str]) -> list[list[str]]:
@@ -197,15 +103,19 @@ def _decade(match: re.Match[str]) -> list[list[str]]:
 
 
 def _money(match: re.Match[str]) -> list[list[str]]:
-    single, many, cent, cents = _CURRENCIES[match["sign"]]
+    single, many, cent, cents = CURRENCIES[match["sign"].upper()]
     amount, scale = match["amount"].replace(",", ""), (match["scale"] or "").lower().rstrip(".")
     if scale:
-        return one(products(_number(amount)[:6], [_SCALES.get(scale, scale)], [many, single]))
+        scaled = products(_scaled(amount), [SCALES.get(scale, scale)], ["", *_names_of(match["sign"], many, single)])
+        return one([*scaled[1:], scaled[0]])
     whole, _, fraction = amount.partition(".")
     wholes = [r for r in integer_readings(whole or "0") if _is_number(whole or "0", r)]
-    name = single if whole == "1" else many
+    hundreds = _hundreds(whole)
+    names = _names_of(match["sign"], single if whole == "1" else many)
+    name = names[0]
     if not fraction or int(fraction) == 0:
-        return one([*products(wholes, [name]), *products(integer_readings(whole or "0"), [name])])
+        return one([*products(wholes, names), *products([*integer_readings(whole or "0"), *hundreds], names)])
+    wholes += hundreds
     if len(fraction) != 2:
         return one(products(_number(amount)[:6], [many]))
     small = _spoken(int(fraction))
@@ -220,6 +130,31 @@ def _money(match: re.Match[str]) -> list[list[str]]:
             *products(_number(amount)[:6], [many]),
         ]
     )
+
+
+def _names_of(sign: str, *names: str) -> list[str]:
+    """A currency's names, and its code as it is written; ¥ is the sign of two."""
+    return distinct([*names, *(["yuan"] if sign == "¥" else []), *([sign] if sign.isalpha() else [])])
+
+
+def _scaled(amount: str) -> list[str]:
+    """Ways to say an amount before a scale: "one point five", "one and a half"."""
+    whole, _, fraction = amount.partition(".")
+    half = products(integer_readings(whole)[:2], ["and a half"]) if fraction == "5" and whole.strip("0") else []
+    return [*_number(amount)[:6], *half]
+
+
+def _with_scale(match: re.Match[str]) -> list[list[str]]:
+    scale = match["scale"].lower()
+    return [_scaled(match["amount"].replace(",", "")), distinct([SCALES.get(scale, scale), scale])]
+
+
+def _hundreds(whole: str) -> list[str]:
+    """1250 as "twelve hundred fifty"."""
+    if len(whole) != 4 or whole[1] == "0":
+        return []
+    head, tail = f"{_spoken(int(whole[:2]))} hundred", int(whole[2:])
+    return [f"{head} {_spoken(tail)}", f"{head} and {_spoken(tail)}"] if tail else [head]
 
 
 def _clock(match: re.Match[str]) -> list[list[str]]:
@@ -237,8 +172,13 @@ def _clock(match: re.Match[str]) -> list[list[str]]:
             )
         )
     if minute == 0:
-        exact = [f"{said} o'clock", said, *([f"{said} hundred", f"{said} hundred hours"] if match["minute"] else [])]
-        return one(products([said, *exact], tails))
+        exact = [
+            f"{said} o'clock",
+            said,
+            *([f"{said} hundred", f"{said} hundred hours"] if match["minute"] else []),
+        ]
+        noon = ["twelve noon", "noon"] if hour == 12 and half != "am" else []
+        return one([*products([said, *exact], tails), *noon])
     ways = [f"{said} {_two(match['minute'])}", f"{_spoken(minute)} past {said}", f"{said} {_spoken(minute)}"]
     following = _spoken(hour % 12 + 1 if hour <= 12 else (hour + 1) % 24)
     if minute == 15:
@@ -259,12 +199,15 @@ def _day_readings(day: str) -> list[str]:
 def _month_first(match: re.Match[str]) -> list[list[str]]:
     month = _SHORT_MONTHS.get(match[1].lower(), match[1].lower())
     year = [list(integer_readings(match["year"]))] if match["year"] else []
-    return [[month], _day_readings(match["day"]), *year]
+    nth = _spoken(int(match["day"]), "ordinal")
+    said = products([month], _day_readings(match["day"]))
+    return [distinct([*said, f"the {nth} of {month}", f"{nth} of {month}", f"{nth} {month}"]), *year]
 
 
 def _day_first(match: re.Match[str]) -> list[list[str]]:
     month = _SHORT_MONTHS.get(match[2].lower(), match[2].lower())
-    return [_day_readings(match["day"]), ["", "of"], [month]]
+    said = products(_day_readings(match["day"]), ["", "of"], [month])
+    return one([*said, *products([month], _day_readings(match["day"]))])
 
 
 def _date(year: str, month: str, day: str) -> list[str]:
@@ -296,7 +239,8 @@ def _slash_date(match: re.Match[str]) -> list[list[str]]:
 def _fraction(match: re.Match[str]) -> list[list[str]]:
     top, bottom = int(match[1]), int(match[2])
     above, below = _spoken(top), _spoken(bottom)
-    part = {1: below, 2: "half", 4: "quarter"}.get(bottom, _spoken(bottom, "ordinal") if bottom else below)
+    nth = _spoken(bottom, "ordinal").removeprefix("one ")
+    part = {1: below, 2: "half", 4: "quarter"}.get(bottom, nth if bottom else below)
     many = {"half": "halves"}.get(part, part + "s")
     said = [
         f"{above} {part if top == 1 else many}",
@@ -305,7 +249,9 @@ def _fraction(match: re.Match[str]) -> list[list[str]]:
         f"{above} {below}",
     ]
     said += [f"{above} {_spoken(4, 'ordinal')}{'' if top == 1 else 's'}"] if bottom == 4 else []
-    said += [f"a {part}", *(["half"] if bottom == 2 else [])] if top == 1 else []
+    said += [f"a {part}", *(["half", "half a"] if bottom == 2 else [])] if top == 1 else []
+    if top <= 12 and bottom <= 31:
+        said += products([_MONTHS[top - 1]], _day_readings(match[2])) if top else []
     return one([*said, f"{above} of {below}", f"{above} out of {below}", f"{above} by {below}"])
 
 
@@ -315,21 +261,26 @@ def _mixed(match: re.Match[str]) -> list[list[str]]:
 
 
 def _unit(match: re.Match[str]) -> list[list[str]]:
-    names = _UNITS[match["unit"].lower()]
+    names = UNITS[match["unit"].lower()]
     if match["amount"] == "1":
         names = tuple(_one_of(name) for name in names)
     return [_number(match["amount"]), distinct([*names, *(_one_of(name) for name in names)])]
 
 
 def _area(match: re.Match[str]) -> list[list[str]]:
-    names = _UNITS[match["unit"].lower()]
+    names = UNITS[match["unit"].lower()]
     before, after = ("square", "squared") if match["power"] == "2" else ("cubic", "cubed")
     return [_number(match["amount"]), [f"{before} {names[0]}", f"{names[0]} {after}"]]
 
 
+def _feet_and_inches(match: re.Match[str]) -> list[list[str]]:
+    inches = list(integer_readings(str(int(match[2])))[:1])
+    return [list(integer_readings(match[1])[:1]), ["", "foot", "feet"], inches, ["", "inches", "inch"]]
+
+
 def _one_of(name: str) -> str:
     head, _, tail = name.partition(" ")
-    head = _SINGULAR.get(head, head[:-1] if head.endswith("s") and len(head) > 2 else head)
+    head = SINGULAR.get(head, head[:-1] if head.endswith("s") and len(head) > 2 else head)
     return f"{head} {tail}".strip()
 
 
@@ -346,7 +297,7 @@ def _digits_apart(match: re.Match[str]) -> list[list[str]]:
     for group in re.findall(r"\d+", match.group()):
         by_digit = " ".join(_spoken(int(d)) for d in group)
         slots.append(distinct([by_digit, *integer_readings(group)]))
-    return slots
+    return [["", "plus"], *slots] if match.group().startswith("+") else slots
 
 
 def _rule(name: str, pattern: str, read: object) -> Rule:
@@ -355,19 +306,22 @@ def _rule(name: str, pattern: str, read: object) -> Rule:
 
 _HALF = r"(?P<half>[ap]\.?\s?m\b\.?)"
 _YEAR = r"(?:,?\s+(?P<year>\d{4})\b)?"
+_RANGE = ["to", "", "minus", "through", "dash", "till", "until"]
 RULES = (
-    web_rule(_WEB, integer_readings),
+    web_rule(WEB, integer_readings),
+    range_rule(_RANGE, units=UNITS, signs=CURRENCIES),
     _rule("unit", rf"(?P<amount>{_NUMBER})[\s-]?(?P<unit>km|cm|mm|m|ft)\^(?P<power>[23])(?!\d)", _area),
     _rule("power", r"\^(\d{1,3})(?!\d)", _power),
+    _rule("length", r"""(\d{1,2})'\s?(\d{1,2})(?:"|''|”)""", _feet_and_inches),
     _rule("sign", r"(?<![\w.])-(?=[$£€]?\.?\d)", lambda match: [["minus", "negative"]]),
     _rule(
         "money",
-        rf"(?P<sign>[{re.escape(''.join(_CURRENCIES))}])\s?(?P<amount>{_NUMBER})"
+        rf"(?<![a-z])(?P<sign>{unit_pattern(CURRENCIES)})\s?(?P<amount>{_NUMBER})"
         r"(?:\s?(?P<scale>thousand|million|billion|trillion|bn|tn|[kmb])\b)?",
         _money,
     ),
     _rule("date", r"\b(\d{4})-(\d{2})-(\d{2})\b", _iso_date),
-    _rule("date", r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", _slash_date),
+    _rule("date", r"\b(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})\b", _slash_date),
     _rule("date", rf"\b{_MONTH}\s+(?:the\s+)?(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\b(?!:){_YEAR}", _month_first),
     _rule("date", rf"\b(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH}", _day_first),
     _rule(
@@ -379,22 +333,26 @@ RULES = (
         r"(?<![\d.])\+?(?:\d{1,3}[- ])?(?:\(\d{3}\)\s?|\d{3}[-. ])\d{3}[-. ]\d{4}(?!\d)|(?<![\d-])\d{3}-\d{4}(?![\d-])",
         _digits_apart,
     ),
+    _rule("number", rf"(?P<amount>{_NUMBER})\s?(?P<scale>k|thousand|million|billion|trillion|bn)\b", _with_scale),
     _rule("fraction", r"\b(\d+)[ -](1/2|1/4|3/4)\b", _mixed),
     _rule(
-        "range", r"(?<=\d)\s?[-–—]\s?(?=\d)", lambda match: [["to", "", "minus", "through", "dash", "till", "until"]]
+        "range",
+        r"(?<=\d)\s?[-–—]\s?(?=\d)",
+        lambda match: [_RANGE],
     ),
     _rule("decade", r"\b(\d{3}0|[2-9]0)['’]?s\b", _decade),
     _rule("ordinal", r"\b(\d{1,3}(?:,\d{3})+|\d{1,15})(?:st|nd|rd|th)\b", _ordinal),
-    _rule("unit", rf"(?P<amount>{_NUMBER})[\s-]?(?P<unit>{unit_pattern(_UNITS)})(?![^\W\d_])", _unit),
+    _rule("unit", rf"(?P<amount>{_NUMBER})[\s-]?(?P<unit>{unit_pattern(UNITS)})(?![^\W\d_])", _unit),
     _rule("fraction", r"(?<![\d/])(\d{1,3})\s?/\s?([1-9]\d{0,2})(?![\d/])", _fraction),
     _rule("minus", r"(?<=\w)\s-\s(?=[\w(])", lambda match: [["", "minus"]]),
+    _rule("by", r"(?<=\d)x(?=\d)", lambda match: [["by", "x", "times"]]),
     _rule("score", r"(?<=\d):(?=\d)", lambda match: [["to", ""]]),
     _rule("number", r"\b(?:no|nos)\.\s?(?=\d)", lambda match: [["number"]]),
     _rule("number", _NUMBER, lambda match: [_number(match.group())]),
     _rule(
         "abbreviation",
-        rf"(?<![\w'])({'|'.join(_ABBREVIATIONS)})\b\.?",
-        lambda match: one([*_ABBREVIATIONS[match[1].lower()], match[1]]),
+        rf"(?<![\w'])({'|'.join(ABBREVIATIONS)})\b\.?",
+        lambda match: one([*ABBREVIATIONS[match[1].lower()], match[1]]),
     ),
-    symbol_rule(_SYMBOLS),
+    symbol_rule(SYMBOLS),
 )

@@ -27,6 +27,8 @@ def integer_readings(digits: str) -> tuple[str, ...]:
     said = [_spoken(int(digits))]
     # Agreement that writing shows and speech does not, or that depends on the noun.
     said += [said[0].replace("quatre vingts", "quatre vingt").replace("cents", "cent")]
+    regional = [str(num2words(int(digits), lang=lang)).replace("-", " ") for lang in ("fr_BE", "fr_CH")]
+    said += [form for form in regional if "septante" in form or "huitante" in form or "nonante" in form]
     said += [form[:-2] + "une" for form in said if form == "un" or form.endswith(" un")]
     if len(digits) == 4 and digits[0] == "1" and digits[1] != "0":
         hundreds = f"{_spoken(int(digits[:2]))} cent"
@@ -37,14 +39,47 @@ def integer_readings(digits: str) -> tuple[str, ...]:
 def _ordinal(digits: str) -> tuple[str, ...]:
     if int(digits) == 1:
         return ("premier", "première")
-    said = _spoken(int(digits), "ordinal")
+    said = _spoken(int(digits), "ordinal").replace("vingtsième", "vingtième").replace("centsième", "centième")
     return (said, said + "s", *(("second", "seconde") if int(digits) == 2 else ()))
+
+
+def _part(digits: str) -> tuple[str, ...]:
+    named = {2: ("demi", "demie"), 3: ("tiers",), 4: ("quart", "quarts")}
+    return named.get(int(digits), _ordinal(digits) if int(digits) > 1 else ())
+
+
+def _clock(hour: int, minute: int) -> list[str]:
+    """By halves, quarters and minutes to the next hour; noon and midnight by name."""
+    (now, *heads), (following, *nexts) = _hours(hour), _hours((hour + 1) % 24)
+    heads, nexts = [now, *heads], [following, *nexts]
+    if minute == 0:
+        return heads[1:]
+    tails = {15: ["et quart", "un quart"], 30: ["et demie", "et demi", "trente"]}.get(minute, [])
+    tails += [_spoken(minute)]
+    before = {45: ["moins le quart", "moins un quart"]}.get(minute, [])
+    before += [f"moins {_spoken(60 - minute)}"] if minute > 30 else []
+    said = [f"{head} {tail}" for head in heads for tail in tails]
+    return said + [f"{head} {tail}" for head in nexts for tail in before]
+
+
+def _hours(hour: int) -> list[str]:
+    names = {0: ["minuit"], 24: ["minuit"], 12: ["midi"]}.get(hour, [])
+    said = [f"{integer_readings(str(h))[0]} heures" for h in dict.fromkeys((hour, (hour - 1) % 12 + 1))]
+    said += ["une heure"] if hour % 12 == 1 else []
+    return [*said[:1], *names, *said[1:]]
 
 
 RULES = rules_of(
     Vocabulary(
         integer=integer_readings,
         ordinal=_ordinal,
+        part=_part,
+        clock=_clock,
+        halves={
+            "1/2": ("et demi", "et demie", "un demi"),
+            "1/4": ("et quart", "et un quart", "un quart"),
+            "3/4": ("trois quarts", "et trois quarts"),
+        },
         grouping=r"[.\u2009\u202f\u00a0 ]",
         ordinal_mark=r"(?:er|ère|re|ème|eme|e|nd|nde)\b",
         comma=("virgule",),
@@ -55,10 +90,17 @@ RULES = rules_of(
             "€": ("euro", "euros", "centime", "centimes"),
             "$": ("dollar", "dollars", "cent", "cents"),
             "£": ("livre", "livres", "penny", "pence"),
+            "EUR": ("euro", "euros", "centime", "centimes"),
+            "USD": ("dollar américain", "dollars américains", "cent", "cents"),
+            "US$": ("dollar américain", "dollars américains", "cent", "cents"),
+            "CHF": ("franc suisse", "francs suisses", "centime", "centimes"),
         },
         coin_joiner=("et",),
         hours=("heures", "heure"),
+        minutes=("minutes", "minute"),
+        seconds=("secondes", "seconde"),
         hour_mark="h|heures?",
+        versus=("à", "", "deux points"),
         range_words=("à", "", "moins"),
         minus="moins",
         power=(
@@ -90,6 +132,13 @@ RULES = rules_of(
             "£": ("livres", "livre"),
         },
         units={
+            "m^2": ("mètres carrés", "mètre carré"),
+            "km^2": ("kilomètres carrés", "kilomètre carré"),
+            "cm^2": ("centimètres carrés", "centimètre carré"),
+            "m^3": ("mètres cubes", "mètre cube"),
+            "M€": ("millions d'euros", "million d'euros"),
+            "min": ("minutes", "minute"),
+            "s": ("secondes", "seconde"),
             "km/h": ("kilomètres heure", "kilomètres par heure", "kilomètres à l'heure"),
             "km": ("kilomètres", "kilomètre"),
             "cm": ("centimètres", "centimètre"),

@@ -12,15 +12,19 @@ __all__ = ["RULES", "integer_readings"]
 
 _DIGITS = "零一二三四五六七八九"
 _CURRENCIES = {"¥": ("円",), "￥": ("円",), "$": ("ドル",), "€": ("ユーロ",), "£": ("ポンド",)}
+_COINS = {"$": "セント", "€": "セント"}
 _UNITS = {
-    "km/h": ("キロメートル毎時", "キロ"),
+    "m^2": ("平方メートル", "平米"),
+    "km^2": ("平方キロメートル", "平方キロ"),
+    "m^3": ("立方メートル", "立米"),
+    "km/h": ("時速{}キロ", "時速{}キロメートル", "キロメートル毎時", "キロ"),
     "km": ("キロメートル", "キロ"),
     "cm": ("センチメートル", "センチ"),
     "mm": ("ミリメートル", "ミリ"),
     "kg": ("キログラム", "キロ"),
     "ml": ("ミリリットル",),
     "gb": ("ギガバイト", "ギガ"),
-    "°c": ("度", "摂氏"),
+    "°c": ("度", "摂氏{}度"),
     "°": ("度",),
     "m": ("メートル",),
     "g": ("グラム",),
@@ -47,6 +51,7 @@ _SYMBOLS = {
     **_CURRENCIES,
 }
 _WEB = {
+    "www": ("www", "ダブリューダブリューダブリュー", "ダブルダブルダブル", "w w w"),
     ".": ("ドット",),
     "/": ("スラッシュ",),
     ":": ("コロン",),
@@ -60,16 +65,17 @@ _WEB = {
 def integer_readings(digits: str) -> tuple[str, ...]:
     """Ways to say a run of digits, in kanji, the usual one first: as a number, digit by digit."""
     by_digit = "".join(_DIGITS[int(digit)] for digit in digits)
+    plain = [by_digit, *(by_digit.replace("零", zero) for zero in ("ゼロ", "れい"))]
     if len(digits) > 15 or (len(digits) > 1 and digits[0] == "0"):
-        return (by_digit,)
+        return tuple(distinct(plain))
     said = [str(num2words(int(digits), lang="ja"))]
-    return tuple(distinct([*said, *("ゼロ" for _ in said if said == ["零"]), by_digit]))
+    # A single thousand may be said 一千, and must before 万.
+    said += [re.sub("(?<![二三四五六七八九])千", "一千", said[0])]
+    return tuple(distinct([*said, *plain]))
 
 
-def _clock(match: re.Match[str]) -> list[list[str]]:
-    minute = int(match[2])
-    tail = [f"時{integer_readings(str(minute))[0]}分"] if minute else ["時"]
-    return [list(integer_readings(str(int(match[1])))), [*tail, *(["時半"] if minute == 30 else [])]]
+def _hour(hour: int) -> tuple[str, ...]:
+    return integer_readings(str(hour))
 
 
 def _power(match: re.Match[str]) -> list[list[str]]:
@@ -79,14 +85,19 @@ def _power(match: re.Match[str]) -> list[list[str]]:
 
 RULES = Wording(
     integer=integer_readings,
-    clock=_clock,
+    hour=_hour,
     power=_power,
     digits=_DIGITS,
     point="点",
     of="分の",
+    calendar=("年", "月", "日"),
+    time=("時", "分", "秒", "時半"),
+    months={},
     minus=("マイナス",),
     between=("から", "", "の", "引く", "ひく", "マイナス"),
+    versus=("対", "たい", ""),
     currencies=_CURRENCIES,
+    coins=_COINS,
     units=_UNITS,
     symbols=_SYMBOLS,
     web=_WEB,

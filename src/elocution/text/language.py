@@ -8,7 +8,7 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from elocution.errors import ConfigError
 from elocution.text.rules import ADDRESS
 
-__all__ = ["LATIN_LANGUAGES", "check_language", "identify_language", "route_language"]
+__all__ = ["LATIN_LANGUAGES", "check_language", "holds_script_of", "identify_language", "route_language"]
 
 LATIN_LANGUAGES = ("en", "de", "fr", "es")
 _HAN = re.compile("[\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -70,6 +70,12 @@ def route_language(text: str, language: str) -> str:
         own = {"zh": han if kana == 0 else 0, "ja": han + kana, "ko": hangul}[language]
         return language if own and own * 2 >= cjk else _cjk_language(han, kana, hangul)
     return _cjk_language(han, kana, hangul) if cjk > latin else language
+
+
+def holds_script_of(language: str, text: str) -> bool:
+    """Whether a text has characters that Chinese, Japanese or Korean (`language`) is written in."""
+    own = {"zh": (_HAN,), "ja": (_HAN, _KANA), "ko": (_HANGUL,)}[language]
+    return any(pattern.search(text) for pattern in own)
 
 
 def _cjk_language(han: int, kana: int, hangul: int) -> str:

@@ -30,7 +30,7 @@ __all__ = [
     "why_unverbalizable",
 ]
 
-NORMALIZER_VERSION = "spoken-1"
+NORMALIZER_VERSION = "spoken-2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ _VULGAR_FRACTION = re.compile("(?<=\\d)(?=[¼½¾⅐-⅞])")
 _PLAIN = str.maketrans(
     {"’": "'", "‘": "'", "ʼ": "'", "−": "-", "‐": "-", "‑": "-", "·": " ", "⋅": "×", "∙": "×", "⁄": "/"}
 )
+_VARIANTS = str.maketrans({"〇": "零", "妳": "你"})
+_LIGATURES = str.maketrans({"œ": "oe", "Œ": "OE", "æ": "ae", "Æ": "AE"})
 _SILENT = frozenset("→←↑↓↔⇒⇐")
 _HIRAGANA = {code: code - 0x60 for code in range(0x30A1, 0x30F7)}
 
@@ -64,26 +66,39 @@ def simplify(text: str) -> str:
 
 
 @cache
+def _taiwanese_simplifier() -> OpenCC:
+    return OpenCC("tw2s")  # as t2s, and knows 看著 from 著名
+
+
+def _plain_chinese(text: str) -> str:
+    """Simplified script, and one form of characters that are written in two."""
+    return str(_taiwanese_simplifier().convert(text)).translate(_VARIANTS)
+
+
+@cache
 def _spellings() -> dict[str, str]:
     mapping: dict[str, str] = EnglishSpellingNormalizer().mapping
     return {**mapping, "okay": "ok"}
 
 
 def _spell_english(word: str) -> tuple[str, ...]:
-    """Other spellings that sound the same: American for British, a possessive or a negation without its apostrophe."""
+    """Other spellings that sound the same: American for British, a possessive or a negation without its apostrophe,
+    a borrowed word without its accents."""
     other = _spellings().get(word)
     bare = word.replace("'", "") if word.endswith(("'s", "n't")) else None
-    return tuple(spelling for spelling in (other, bare) if spelling and spelling != word)
+    plain = "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c))
+    return tuple(spelling for spelling in (other, bare, plain) if spelling and spelling != word)
 
 
 _LANGUAGES = {
     "en": _Language(english.RULES, spell=_spell_english),
     "de": _Language(german.RULES, prepare=lambda text: text.replace("ß", "ss").replace("ẞ", "SS")),
     "fr": _Language(
-        french.RULES, prepare=lambda text: re.sub(r"\b([cdjlmnst]|qu)'", r"\1' ", text, flags=re.IGNORECASE)
+        french.RULES,
+        prepare=lambda text: re.sub(r"\b([cdjlmnst]|qu)'", r"\1' ", text, flags=re.IGNORECASE).translate(_LIGATURES),
     ),
     "es": _Language(spanish.RULES),
-    "zh": _Language(chinese.RULES, characters=True, prepare=lambda text: simplify(text).replace("〇", "零")),
+    "zh": _Language(chinese.RULES, characters=True, prepare=_plain_chinese),
     "ja": _Language(
         japanese.RULES, characters=True, prepare=lambda text: text.translate(_HIRAGANA).replace("〇", "零")
     ),

@@ -10,10 +10,12 @@ __all__ = [
     "ADDRESS",
     "NUMBER",
     "Rule",
+    "amounts_of",
     "apply_rules",
     "distinct",
     "one",
     "products",
+    "range_rule",
     "symbol_rule",
     "unit_pattern",
     "web_rule",
@@ -52,6 +54,11 @@ def products(*parts: Sequence[str], limit: int = 64) -> list[str]:
     return distinct(said)
 
 
+def amounts_of(amounts: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Every way to say an amount of something; a name with {} says where the amount stands, others follow it."""
+    return distinct((name if "{}" in name else "{}" + name).format(amount) for name in names for amount in amounts)
+
+
 def apply_rules(text: str, rules: Sequence[Rule], words: _WORDS) -> list[Slot]:
     """Slots of a text: the rules take their stretches in order of the list, the rest are words as written."""
     pieces: list[str | list[Slot]] = [text]
@@ -81,6 +88,20 @@ def _split(piece: str | list[Slot], rule: Rule, words: _WORDS) -> list[str | lis
 def _distinct_words(readings: Sequence[str], words: _WORDS) -> list[tuple[str, ...]]:
     """Readings as words, each once."""
     return list(dict.fromkeys(words(reading) for reading in readings))
+
+
+def range_rule(words: Sequence[str], *, units: Iterable[str], signs: Iterable[str]) -> Rule:
+    """The dash from one amount to another where a sign or a unit stands between it and a number: 10%-20%, $5–$10, 9:00-17:00.
+
+    It goes before what reads signs, times, money and units, which would leave the dash alone.
+    """
+    money = "|".join(map(re.escape, signs))
+    before = [rf"(?<=\d{space}{re.escape(unit)})" for unit in [*units, "%", "°"] for space in ("", " ")]
+    before += [rf"(?<=\d{space}{half})" for half in ("[ap]m", r"[ap]\.m\.") for space in ("", " ")]
+    before += [r"(?<=:\d\d)", r"(?<=\d[\u4e00-\u9fff])", r"(?<=\d[\uac00-\ud7a3])"]
+    before += [rf"(?<={re.escape(sign)})" for sign in signs]
+    pattern = rf"(?:{'|'.join(before)})\s?[-–—~]\s?(?=(?:{money})?\d)|(?<=\d)\s?[-–—~]\s?(?=(?:{money})\d)"
+    return Rule("range", re.compile(pattern, re.IGNORECASE), lambda match: [list(words)])
 
 
 def symbol_rule(names: Mapping[str, Sequence[str]]) -> Rule:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from elocution.cli.main import app
 from elocution.errors import DataError
-from elocution.eval.separability import CONTROLS, area_under_curve, score_clips, score_labelled, summarize
+from elocution.eval.separability import CONTROLS, ScoredClip, area_under_curve, score_clips, score_labelled, summarize
 from elocution.types import Audio, Rollout, Score, Utterance, Voice
 
 SPEECH = Path(__file__).parents[2] / "data" / "speech"
@@ -88,6 +88,12 @@ def test_a_summary_counts_compares_and_correlates() -> None:
     assert summary["saturated_share"] == 0.25
     assert summary["correlations"] == {"level ~ twice": pytest.approx(1.0)}
     assert summary["seconds_per_clip"] == clean_s / 4
+
+
+def test_s16_parts_that_some_clips_lack_are_correlated_over_the_others() -> None:
+    parts = [{"words": 0.1, "voice": 0.3}, {"words": 0.9}, {"words": 0.2, "voice": 0.2}, {"words": 0.3, "voice": 0.1}]
+    scored = [ScoredClip(str(index), "clean", "a", 1.0, Score(0.5, parts=own)) for index, own in enumerate(parts)]
+    assert summarize(scored, 1.0)["correlations"] == {"words ~ voice": pytest.approx(-1.0)}
 
 
 def test_s01_s06_the_command_shows_that_the_default_reward_separates_real_speech(tmp_path: Path) -> None:

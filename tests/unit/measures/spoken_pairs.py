@@ -123,6 +123,32 @@ PAIRS = (
         fifty =/=> fifteen | other numbers
         15 =/=> fifty | other numbers
         the cat =/=> the cats | other words
+        $1,250.75 ==> twelve hundred fifty dollars and seventy-five cents | money by hundreds
+        $1.5 billion ==> one and a half billion dollars | half of a scale
+        10k users ==> ten thousand users | scale in a letter
+        50¢ ==> fifty cents | coins alone
+        USD 50 ==> fifty US dollars | money by its code
+        ¥500 ==> five hundred yuan | a sign of two currencies
+        12:00 pm ==> twelve noon | noon
+        10 a.m.–5 p.m. ==> ten a m to five p m | range of times
+        10%-20% ==> ten percent to twenty percent | range with a unit at both ends
+        July 4th ==> the fourth of July | date the other way round
+        4 July 1776 ==> July fourth seventeen seventy-six | date the other way round
+        7/4/76 ==> July fourth seventy-six | date, short year
+        the 112th ==> the hundred and twelfth | ordinal without one
+        ½ cup ==> half a cup | half of something
+        1/100 ==> one hundredth | hundredth
+        5'11" ==> five foot eleven | feet and inches
+        2 L ==> two liters | unit of one capital letter
+        60 fps ==> sixty frames per second | unit
+        2x faster ==> two times faster | factor
+        +1 555-123-4567 ==> plus one five five five one two three four five six seven | telephone with its country
+        007 ==> double oh seven | two zeros
+        e.g. this ==> for example this | abbreviation
+        naïve café ==> naive cafe | borrowed accents
+        F-16 =/=> f to sixteen | a dash that is no range
+        5 in the morning ==> five in the morning | a word that could be a unit
+        10%-20% =/=> ten percent minus thirty percent | another number
         ten =/=> 10th | cardinal and ordinal
         two =/=> to | homophones are not read as each other
         """,
@@ -177,6 +203,27 @@ PAIRS = (
         二〇二四年 ==> 2024年 | circle for zero
         （笑）你好 ==> 你好 | s23: stage direction
         [laughter]你好 ==> 你好 | s23: tag
+        12:30:45 ==> 十二点三十分四十五秒 | time with seconds
+        8点30 ==> 八点半 | time, half in digits
+        9:00-17:00 ==> 九点到十七点 | range of times
+        3天-5天 ==> 三天到五天 | range with a measure word at both ends
+        2020-2023年 ==> 二零二零到二零二三年 | range of years
+        7/4 ==> 七月四日 | date without its year
+        HK$20 ==> 二十港币 | money of another country
+        RMB 50 ==> 五十块 | money by its code
+        2.5万 ==> 两万五 | decimal of a scale
+        1½ ==> 一又二分之一 | mixed number
+        100% ==> 百分之百 | whole
+        100km/h ==> 每小时一百公里 | unit around its amount
+        2^10 ==> 二的十次方 | power of two digits
+        www.google.com ==> 三w点google点com | address, three w
+        iPhone 15 Pro ==> iphone十五pro | s19: a Latin text that was heard in Chinese
+        COVID-19 ==> covid十九 | s19: a Latin text that was heard in Chinese
+        看著我 ==> 看着我 | one character of two
+        著名 =/=> 着名 | and not where it is another
+        妳好 ==> 你好 | variant character
+        2.5万 =/=> 两万六 | another decimal
+        iPhone 15 Pro =/=> iphone十六pro | another number
         十五 =/=> 五十 | other numbers
         你好 =/=> 您好 | other characters
         他来了 =/=> 她来了 | homophones differ in characters, and not in pinyin
@@ -201,6 +248,20 @@ PAIRS = (
         （笑）はい ==> はい | s23: stage direction
         2024年 ==> 二千二十四年 | year
         1/2 ==> 二分の一 | fraction
+        1500円 ==> 一千五百円 | thousand with one
+        3時30分 ==> 三時半 | half hour, in characters
+        12:30:45 ==> 十二時三十分四十五秒 | time with seconds
+        2024/12/25 ==> 二千二十四年十二月二十五日 | date
+        2024-12-25 ==> 二〇二四年十二月二十五日 | ISO date, year digit by digit
+        12/25 ==> 十二月二十五日 | date without its year
+        25°C ==> 摂氏二十五度 | unit around its amount
+        100km/h ==> 時速百キロ | unit around its amount
+        10m² ==> 十平方メートル | square
+        10%-20% ==> 十パーセントから二十パーセント | range with a unit at both ends
+        03-1234-5678 ==> ゼロ三一二三四五六七八 | telephone, zero in kana
+        www.example.com ==> ダブリューダブリューダブリュードットexampleドットcom | address
+        iPhone15 ==> iphone十五 | s19: a Latin text that was heard in Japanese
+        2024/12/25 =/=> 二千二十四年十二月二十四日 | another day
         五十 =/=> 十五 | other numbers
         私 =/=> わたし | kanji and kana of a word are not known to be one
         """,
@@ -219,6 +280,20 @@ PAIRS = (
         $5 ==> 오 달러 | money
         안녕 하세요 ==> 안녕하세요. | spacing
         3.5 ==> 삼 점 오 | decimal
+        1234명 ==> 일천이백삼십사 명 | thousand with one
+        1번째 ==> 첫 번째 | ordinal
+        $20.50 ==> 이십 달러 오십 센트 | money in full
+        3시 30분 ==> 세 시 반 | half hour, in characters
+        12:30:45 ==> 열두 시 삼십 분 사십오 초 | time with seconds
+        2024-12-25 ==> 이천이십사년 십이월 이십오일 | ISO date
+        2024.12.25 ==> 이천이십사년 십이월 이십오일 | date
+        6월 10일 ==> 유월 십일 | month with a name of its own
+        25°C ==> 섭씨 이십오 도 | unit around its amount
+        100km/h ==> 시속 백 킬로미터 | unit around its amount
+        10m² ==> 십 제곱미터 | square
+        9:00-17:00 ==> 아홉 시에서 십칠 시 | range of times
+        iPhone15 ==> iphone 십오 | s19: a Latin text that was heard in Korean
+        2024-12-25 =/=> 이천이십사년 십일월 이십오일 | another month
         오십 =/=> 십오 | other numbers
         """,
     ),
@@ -246,6 +321,25 @@ PAIRS = (
         2 ==> zwo | two on the telephone
         3-5 Tage ==> drei bis fünf Tage | range
         (seufzt) Ja. ==> ja | s23: stage direction
+        1 Mio. Euro ==> eine Million Euro | scale
+        50 CHF ==> fünfzig Franken | money by its code
+        12:30 ==> halb eins | half hour
+        15:15 Uhr ==> Viertel nach drei | quarter
+        15.30 Uhr ==> fünfzehn Uhr dreißig | time with a point
+        12:30:45 ==> zwölf Uhr dreißig Minuten und fünfundvierzig Sekunden | time with seconds
+        9:00-17:00 Uhr ==> neun Uhr bis siebzehn Uhr | range of times
+        2024-12-25 ==> fünfundzwanzigster Dezember zweitausendvierundzwanzig | ISO date
+        am 3.10. ==> am dritten Oktober | date without its year
+        zum 101. Mal ==> zum hundertersten Mal | ordinal without one
+        1001 ==> tausendundeins | with und
+        10 m² ==> zehn Quadratmeter | square
+        2 Std. ==> zwei Stunden | unit with a point
+        3/4 ==> drei Viertel | fraction
+        2½ ==> zweieinhalb | mixed number
+        3:2 ==> drei zu zwei | score
+        Prof. Dr. Meier ==> Professor Doktor Meier | titles
+        12:30 =/=> halb zwei | another half hour
+        3/4 =/=> drei Achtel | another fraction
         dreizehn =/=> dreißig | other numbers
         schön =/=> schon | umlauts matter
         """,
@@ -272,6 +366,24 @@ PAIRS = (
         l’heure ==> l'heure | curly apostrophe
         3-5 jours ==> trois à cinq jours | range
         (rires) Oui ==> oui | s23: stage direction
+        71 ==> septante et un | as in Belgium and Switzerland
+        3 M€ ==> trois millions d'euros | scale
+        15h30 ==> trois heures et demie | half hour
+        8h45 ==> neuf heures moins le quart | quarter to
+        12h00 ==> midi | noon
+        0h15 ==> minuit et quart | midnight
+        9h-17h ==> neuf heures à dix-sept heures | range of times
+        12:30:45 ==> douze heures trente minutes et quarante-cinq secondes | time with seconds
+        2024-12-25 ==> vingt-cinq décembre deux mille vingt-quatre | ISO date
+        10 m² ==> dix mètres carrés | square
+        2 min ==> deux minutes | unit
+        3/4 ==> trois quarts | fraction
+        2/3 ==> deux tiers | fraction
+        2½ ==> deux et demi | mixed number
+        06.12.34.56.78 ==> zéro six douze trente-quatre cinquante-six soixante-dix-huit | telephone
+        cœur ==> coeur | ligature
+        8h45 =/=> huit heures moins le quart | another hour
+        2/3 =/=> deux quarts | another fraction
         treize =/=> trente | other numbers
         """,
     ),
@@ -297,6 +409,26 @@ PAIRS = (
         Sra. García ==> señora García | abbreviation
         ¿Qué? ==> qué | punctuation
         3-5 días ==> tres a cinco días | range
+        100 ==> ciento | hundred before more
+        1990 ==> diecinueve noventa | year in pairs
+        3.er piso ==> tercer piso | ordinal with a point
+        n.º 5 ==> número cinco | number sign
+        US$ 20 ==> veinte dólares | money by its code
+        19,99 € ==> diecinueve con noventa y nueve | money, nothing named
+        15:30 ==> tres y media | half hour
+        8:45 ==> nueve menos cuarto | quarter to
+        8:00 ==> ocho en punto | full hour
+        12:30:45 ==> doce horas treinta minutos y cuarenta y cinco segundos | time with seconds
+        2024-12-25 ==> veinticinco de diciembre de dos mil veinticuatro | ISO date
+        25/12/24 ==> veinticinco de diciembre de veinticuatro | date, short year
+        10 m² ==> diez metros cuadrados | square
+        30 min ==> treinta minutos | unit
+        3/4 ==> tres cuartos | fraction
+        1/12 ==> un doceavo | fraction
+        2½ ==> dos y medio | mixed number
+        91 123 45 67 ==> noventa y uno ciento veintitrés cuarenta y cinco sesenta y siete | telephone
+        no sé =/=> número sé | a word that could be a sign
+        8:45 =/=> ocho menos cuarto | another hour
         trece =/=> treinta | other numbers
         año =/=> ano | tilde matters
         """,

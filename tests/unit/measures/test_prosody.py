@@ -33,6 +33,14 @@ def test_pitch_follows_a_glide() -> None:
     np.testing.assert_allclose(f0, expected, rtol=0.02)
 
 
+def test_the_mean_pitch_weighs_every_voiced_frame_and_the_median_is_the_usual_one() -> None:
+    found = measure_prosody(
+        Audio(np.concatenate([voice(100, 3.0).samples, voice(250).samples]), RATE), "three parts low and one high"
+    )
+    assert found.f0_hz == pytest.approx(100, rel=0.01)
+    assert found.f0_mean_hz == pytest.approx(0.75 * 100 + 0.25 * 250, rel=0.02)
+
+
 @pytest.mark.parametrize("kind", ["silence", "noise", "short"])
 def test_what_is_not_voiced_has_no_pitch(kind: str) -> None:
     samples = {

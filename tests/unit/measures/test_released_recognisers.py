@@ -26,6 +26,7 @@ from elocution.measures.facts import Findings, SpokenText
 from elocution.measures.listener import build_listener
 from elocution.measures.routing import Routes, transcribe_together
 from elocution.measures.sherpa import sherpa_provider
+from elocution.measures.whisper import Whisper
 from elocution.types import Audio
 
 WITH_FOLDER = ["whisper", "faster-whisper", "sherpa-sensevoice", "sherpa-paraformer", "parakeet", "parakeet-tdt"]
@@ -183,6 +184,18 @@ def test_s11_one_whisper_gives_words_and_likelihood_as_two_would(
         assert one.facts == pytest.approx(two.facts, rel=1e-4)
         assert one.transcript == two.transcript
         assert one.facts["nll"] == pytest.approx(scorer.score(audio, text[:12]).nll, rel=1e-4)
+
+
+def test_s06_the_probability_of_no_speech_is_a_measure_of_whisper(
+    folders: dict[str, Path], spoken: dict[str, Audio]
+) -> None:
+    path = str(folders["whisper"])
+    clips = [SpokenText(audio, "one", "en", NO_CODES) for audio in list(spoken.values())[:2]]
+    both = build_listener(["no_speech_probability"], RewardConfig(nll="whisper", nll_path=path)).together(clips)
+    hearings = Whisper.from_pretrained(Path(path)).hear([clip.audio for clip in clips])
+    assert [found.facts["no_speech_probability"] for found in both] == pytest.approx([h.no_speech for h in hearings])
+    (other,) = build_listener(["no_speech_probability"], RewardConfig(nll="hama")).together(clips[:1])
+    assert "whisper gives a probability of no speech" in other.failures["no_speech_probability"]
 
 
 def test_a_language_that_whisper_does_not_know_is_this_clips_failure(

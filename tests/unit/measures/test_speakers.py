@@ -93,7 +93,7 @@ def test_a_folder_that_is_no_speaker_model_is_refused(tmp_path: Path) -> None:
     ("name", "package", "install"),
     [
         ("resemblyzer", "resemblyzer", r"elocution\[measures\].*--no-deps resemblyzer"),
-        ("ecapa", "speechbrain", "pip install speechbrain"),
+        ("ecapa", "speechbrain", "--no-deps speechbrain hyperpyyaml"),
         ("campplus", "sherpa_onnx", r"elocution\[sherpa\]"),
     ],
 )

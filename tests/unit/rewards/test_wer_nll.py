@@ -233,3 +233,9 @@ def test_s18_a_reward_counts_in_its_metric_by_its_normalizer(metric: str, normal
 def test_letters_are_fewer_wrong_than_words() -> None:
     assert compare_by("wer", "spoken", "the house", "the horse", "en").counts.rate == 0.5
     assert compare_by("cer", "spoken", "the house", "the horse", "en").counts.rate == 1 / 8
+
+
+@pytest.mark.parametrize(("accepts", "rate"), [(False, 0.5), (True, 0.0)])
+def test_s19_another_reading_of_a_character_is_right_where_it_is_accepted(accepts: bool, rate: float) -> None:
+    compared = partial(compare_by, "pinyin", "spoken", polyphones=accepts)
+    assert judge("行走", "zh", "航走", NINE_OF_TEN, compared=compared).wer == rate
