@@ -72,10 +72,13 @@ def _options(
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
+class _Terminated(SystemExit):
+    """SIGTERM came."""
+
+
 def _end(number: int, frame: FrameType | None) -> None:
     """Unwinds what is open; a run and the servers, once they are at work, have handlers of their own."""
-    typer.echo("stopped by SIGTERM", err=True)
-    sys.exit(128 + number)
+    raise _Terminated(128 + number)
 
 
 def main() -> None:
@@ -83,6 +86,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     try:
         app(standalone_mode=True)
+    except _Terminated:
+        typer.echo("stopped by SIGTERM", err=True)
+        raise
     except ElocutionError as error:
         if "--debug" in sys.argv:
             raise
