@@ -11,7 +11,7 @@ from elocution.files import read_json_lines
 __all__ = ["RECORDS", "Row", "RunRecord", "read_run"]
 
 Row = dict[str, Any]
-RECORDS = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "alarms.jsonl")
+RECORDS = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "alarms.jsonl", "rollbacks.jsonl")
 """The files that grow while a run goes on."""
 
 
@@ -29,6 +29,7 @@ class RunRecord:
     rollouts: tuple[Row, ...]
     evaluations: tuple[Row, ...]
     alarms: tuple[Row, ...]
+    rollbacks: tuple[Row, ...]
     broken_lines: int
     best_step: int | None
 
@@ -73,16 +74,18 @@ def read_run(path: Path) -> RunRecord:
             ("it is a file" if path.exists() else "no such folder") if not path.is_dir() else f"it has no {config.name}"
         )
         raise RunDirectoryError(f"{path} is not a run directory: {found}; `elocution train` makes one")
-    metrics, rollouts, evaluations, alarms = (read_json_lines(path / name) for name in RECORDS)
+    records = [read_json_lines(path / name) for name in RECORDS]
+    metrics, rollouts, evaluations, alarms, rollbacks = (tuple(rows) for rows, _ in records)
     return RunRecord(
         path=path,
         config=config.read_text(encoding="utf-8", errors="replace"),
         environment=_read_environment(path / "environment.json"),
-        metrics=tuple(metrics[0]),
-        rollouts=tuple(rollouts[0]),
-        evaluations=tuple(evaluations[0]),
-        alarms=tuple(alarms[0]),
-        broken_lines=metrics[1] + rollouts[1] + evaluations[1] + alarms[1],
+        metrics=metrics,
+        rollouts=rollouts,
+        evaluations=evaluations,
+        alarms=alarms,
+        rollbacks=rollbacks,
+        broken_lines=sum(broken for _, broken in records),
         best_step=_best_step(path / "best"),
     )
 

@@ -95,6 +95,14 @@ def test_alarms_are_told_with_their_clips(run: Path) -> None:
     page = write_report(run).read_text()
     assert "rate is 20, above the base&#39;s 16." in page
     assert 'data-label="example of rate: audio/alarms/step_0003_rate_1.wav"' in page
+    assert "went back" not in page
+
+
+def test_a_run_that_went_back_to_its_best_weights_says_so(run: Path) -> None:
+    back = {"step": 4, "to_step": 3, "monitors": ["rate", "kl"], "lr_factor": 0.5}
+    (run / "rollbacks.jsonl").write_text(json.dumps(back) + "\n")
+    told = "step 4, <strong>went back</strong>: the weights became those of step 3 (rate, kl), and the learning rates 0.5 times"
+    assert told in write_report(run).read_text()
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl"])

@@ -3,8 +3,12 @@ from pathlib import Path
 
 import pytest
 
+from elocution.eval.clips import ClipResult
+from elocution.eval.folder import EvaluationFolder
+from elocution.measures.error_rates import EditCounts
+from elocution.report.page import write_report
 from elocution.report.run_reader import read_run
-from elocution.report.summary import Summary, summarise_run
+from elocution.report.summary import Summary, summarise_run, summarise_sweeps
 from elocution.testing.run_directory import read_rows, write_sample_run
 
 
@@ -56,3 +60,55 @@ def test_a_clip_that_the_judge_failed_on_is_in_no_pair(run: Path) -> None:
 
 def test_records_without_the_edits_of_sentences_claim_nothing(run: Path) -> None:
     assert summary_with(run, sentences=[]).tone == "open"
+
+
+def write_sweep(run: Path, *, best: int | None, **changed: float) -> None:
+    """A sweep in which every item of ten words has 3 wrong by the base model and 1 by step 6, which has `changed` facts."""
+    folder = run / "evaluations" / "held_out"
+    plan = {
+        "set": {"name": "held_out", "digest": "d"},
+        "recogniser": {"name": "judge"},
+        "normalizers": {},
+        "measures": {},
+        "sampler": {"temperature": 1.0},
+        "seeds": [0, 1, 2],
+    }
+    for name, errors, facts in (("base", 3, {"rate": 12.0, "f0_spread": 3.0}), ("step_6", 1, changed)):
+        clips = [
+            ClipResult(f"i{item}", seed, "text", "en", "heard", spoken=EditCounts(errors, 0, 0, 10), facts=facts)
+            for item in range(20)
+            for seed in range(3)
+        ]
+        with EvaluationFolder(folder / name, plan) as evaluation:
+            evaluation.finish(clips, {"plan": plan})
+    (folder / "sweep.json").write_text(json.dumps({"best": best}))
+
+
+def test_a_sweep_is_told_beneath_the_run_with_its_seeds_and_verdict(run: Path) -> None:
+    write_sweep(run, best=6, rate=12.0, f0_spread=3.0)
+    [found] = summarise_sweeps(read_run(run))
+    assert (found.verdict, found.tone) == ("Better.", "good")
+    assert found.basis.startswith("Step 6 against the base model on 20 items of held_out, 3 seeds;")
+    wer = next(line for line in found.lines if line.name == "wer")
+    assert (wer.before, wer.after, wer.low, wer.high) == pytest.approx((0.3, 0.1, -0.2, -0.2))
+    page = write_report(run).read_text()
+    assert page.index("Held-out sentences, within the run") < page.index("Evaluation on held_out")
+    assert "30.0 % before, 10.0 % after: −20.0 points, 95 % interval −20.0 points to −20.0 points." in page
+
+
+def test_a_sweep_whose_best_paid_with_its_pitch_is_no_gain(run: Path) -> None:
+    write_sweep(run, best=6, rate=12.0, f0_spread=1.0)
+    [found] = summarise_sweeps(read_run(run))
+    assert (found.verdict, found.tone) == ("Not better: a guarded metric fell.", "bad")
+    assert "fell: f0_spread" in found.basis
+
+
+def test_a_sweep_without_a_best_or_with_a_part_missing_claims_nothing(run: Path) -> None:
+    write_sweep(run, best=None, rate=12.0)
+    [found] = summarise_sweeps(read_run(run))
+    assert found.verdict == "No checkpoint was chosen: in each of them a guarded metric fell."
+    assert found.lines == ()
+    (run / "evaluations" / "held_out" / "sweep.json").write_text(json.dumps({"best": 4}))
+    [found] = summarise_sweeps(read_run(run))
+    assert (found.verdict, found.tone) == ("It cannot be compared.", "open")
+    assert "step_4 holds no finished evaluation" in found.basis
