@@ -15,6 +15,9 @@ from scipy.signal import resample_poly
 from elocution.assets import resolve_path
 from elocution.codecs import load_codec
 from elocution.eval.guards import MONITORS, AlarmLevel, check_monitors, measure_monitors, worst_examples
+from elocution.measures.compare import compare
+from elocution.measures.error_rates import corpus_error_rate
+from elocution.measures.pocketsphinx import BigramTranscriber, OpenTranscriber
 from elocution.rollout.outcomes import classify_outcome
 from elocution.types import Audio, Completion, FinishReason, Outcome, Rollout, Utterance
 
@@ -82,6 +85,13 @@ def silent(rollout: Rollout, step: int) -> Rollout:
     return sounding(rollout, np.where(np.arange(len(speech)) < len(speech) * (1 - step / STEPS), speech, 0.0))
 
 
+def hissing(rollout: Rollout, step: int) -> Rollout:
+    """Hiss under the speech, a fifth of a dB louder each step: what remains is enough for who knows the words."""
+    speech = samples_of(rollout)
+    hiss = np.random.default_rng((step, len(speech))).normal(0, 1, len(speech))
+    return sounding(rollout, speech + np.sqrt(np.mean(speech**2)) * 10 ** ((0.2 * step - 40) / 20) * hiss)
+
+
 def healthy(rollout: Rollout, step: int) -> Rollout:
     """Differs from the base as samples do: a little louder or quieter, faster or slower, noisier."""
     generator = np.random.default_rng((step, len(rollout.codes)))
@@ -139,6 +149,26 @@ def test_s13_a_policy_that_games_the_reward_recogniser_opens_a_gap() -> None:
     alarms = check_monitors(base, {"hacking_gap": 0.35 - 0.0})
     assert [alarm.level for alarm in alarms] == [AlarmLevel.STOP]
     assert "held-out WER less the reward's" in str(alarms[0])
+
+
+def test_s13_hiss_that_the_rewards_recogniser_hears_through_and_the_judge_does_not_opens_a_gap(
+    base: list[Rollout],
+) -> None:
+    def word_error_rate(recogniser: BigramTranscriber | OpenTranscriber, policy: Policy, step: int) -> float:
+        heard = [(each.utterance.text, policy(each, step).audio) for each in base]
+        counts = [
+            compare(text, recogniser.transcribe(audio), "en").counts for text, audio in heard if audio is not None
+        ]
+        return corpus_error_rate(counts)
+
+    reward, judge = BigramTranscriber(), OpenTranscriber()
+    gaps = {
+        step: word_error_rate(judge, hissing, step) - word_error_rate(reward, hissing, step) for step in (0, 100, 140)
+    }
+    alarms = {step: check_monitors({"hacking_gap": gaps[0]}, {"hacking_gap": gap}) for step, gap in gaps.items()}
+    assert alarms[0] == []
+    assert alarms[100], gaps
+    assert [alarm.level for alarm in alarms[140]] == [AlarmLevel.STOP], gaps
 
 
 @pytest.mark.parametrize(
