@@ -19,7 +19,7 @@ from elocution.rewards.pool import ScoringPool
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ScoringPool[str, str]]:
-    with ScoringPool(build, workers=2, timeout_s=20.0) as pool:
+    with ScoringPool(build, workers=2, timeout_s=120.0) as pool:
         yield pool
 
 
@@ -122,7 +122,7 @@ def test_tasks_may_come_from_several_threads(pool: ScoringPool[str, str]) -> Non
 def test_processes_share_out_the_devices_and_one_that_replaces_another_has_its_device(tmp_path: Path) -> None:
     builds = tmp_path / "builds"
     factories = [partial(build_on, device, builds) for device in ("fake:0", "fake:1")]
-    with ScoringPool(*factories, workers=4, timeout_s=20.0) as pool:
+    with ScoringPool(*factories, workers=4, timeout_s=120.0) as pool:
         _wait_for_lines(builds, pool, 4)
         first = [line.split() for line in builds.read_text().splitlines()]
         assert sorted(device for device, _ in first) == ["fake:0"] * 2 + ["fake:1"] * 2
@@ -154,14 +154,14 @@ def test_scorers_that_cannot_be_built_say_why() -> None:
 
 
 def test_threads_share_the_workers_and_get_each_their_own_results() -> None:
-    with ScoringPool(build, workers=2, timeout_s=20.0) as pool, ThreadPoolExecutor(4) as threads:
+    with ScoringPool(build, workers=2, timeout_s=120.0) as pool, ThreadPoolExecutor(4) as threads:
         tasks = [[f"task {thread} {index}" for index in range(10)] for thread in range(4)]
         assert list(threads.map(pool.map, tasks)) == [[task.upper() for task in own] for own in tasks]
         assert len(set(pool.map(["pid"] * 20))) <= 2
 
 
 def test_ended_workers_are_not_started_again() -> None:
-    with ScoringPool(build, workers=1, timeout_s=20.0) as pool:
+    with ScoringPool(build, workers=1, timeout_s=120.0) as pool:
         assert pool.map(["one"]) == ["ONE"]
     with pytest.raises(RewardUnavailable, match="have been ended"):
         pool.map(["one"])
@@ -170,7 +170,7 @@ def test_ended_workers_are_not_started_again() -> None:
 
 
 def test_no_worker_outlives_the_context() -> None:
-    with pytest.raises(KeyError), ScoringPool(build, workers=2, timeout_s=20.0) as pool:  # noqa: PT012
+    with pytest.raises(KeyError), ScoringPool(build, workers=2, timeout_s=120.0) as pool:  # noqa: PT012
         pids = [int(str(pid)) for pid in pool.map(["pid"] * 4)]
         raise KeyError
     _wait_until_gone(pids)
